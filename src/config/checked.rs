@@ -1,0 +1,214 @@
+//! The configuration as the rest of the program sees it: parsed, complete, consistent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
+
+/// Everything from one file, the same on both nodes.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `cluster.name`
+    pub cluster: String,
+    /// `cluster.key`: path of the key file
+    pub key_file: PathBuf,
+    pub data: DataModel,
+    /// In the order of the configuration: the first mints even tokens.
+    pub nodes: [Node; 2],
+    pub links: Vec<Link>,
+    pub timing: Timing,
+    pub fence: Fence,
+    pub resources: Vec<Resource>,
+    pub control: Control,
+    pub paths: Paths,
+    /// Of the safety-relevant part; travels in every heartbeat.
+    pub digest: Digest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+}
+
+/// One heartbeat link: its own socket on each node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub name: String,
+    /// Address and port of each node, in the order of the nodes.
+    pub addresses: [SocketAddr; 2],
+    /// Bind to this device as well (SO_BINDTODEVICE), for each node.
+    pub devices: [Option<String>; 2],
+}
+
+/// All parameters of protocol section 2, given or computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// H
+    pub interval: Span,
+    /// D
+    pub dead_after: Span,
+    /// T
+    pub term: Span,
+    /// M
+    pub margin: Span,
+    /// L
+    pub head_start: Span,
+    /// F: bound of one whole fence attempt, the longer of both directions
+    pub fence_bound: Span,
+    /// Longest `settle` of the agents
+    pub settle: Span,
+    /// P: tolerated pause
+    pub pause: Span,
+    /// S: stop budget of all resources
+    pub stop_budget: Span,
+    /// R: time from "reset" to dead
+    pub reset: Span,
+    /// W: hardware watchdog time; `None` without a watchdog
+    pub watchdog: Option<Span>,
+    /// ρ in parts per million
+    pub drift_ppm: u32,
+    /// Assumed round trip
+    pub round_trip: Span,
+    pub join_wait: Span,
+    pub join_fence: bool,
+    pub boot_time: Span,
+    pub leave_timeout: Span,
+    pub start_backoff: Span,
+    pub promote_after: PromoteAfter,
+}
+
+/// The fence section.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    pub plan: Plan,
+    pub first: FirstShooter,
+    pub power_on: PowerOn,
+    pub agents: Vec<Agent>,
+}
+
+/// One fence agent, aimed at one node.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub name: String,
+    /// The node that this agent fences.
+    pub target: NodeId,
+    /// Levels are tried in rising order; all agents of a level must confirm.
+    pub level: u32,
+    pub scope: Scope,
+    /// Limit of one whole attempt with its verification.
+    pub timeout: Span,
+    /// How long a late `off` may still land.
+    pub settle: Span,
+    pub kind: AgentKind,
+}
+
+#[derive(Debug, Clone)]
+pub enum AgentKind {
+    Ipmi(IpmiAgent),
+    Exec(ExecAgent),
+    Manual,
+}
+
+/// RMCP+ to a BMC, through `ipmitool`.
+#[derive(Debug, Clone)]
+pub struct IpmiAgent {
+    pub address: String,
+    pub port: u16,
+    pub user: String,
+    pub password: SecretSource,
+    /// `None`: 17, then 3.
+    pub cipher_suite: Option<u8>,
+    /// `ADMINISTRATOR` or `OPERATOR`
+    pub privilege: String,
+    /// Off must be read this many times in a row, `poll` apart.
+    pub stable_reads: u32,
+    pub poll: Span,
+}
+
+/// Any program that speaks the exec contract of `leasehold-fence-exec(7)`.
+#[derive(Debug, Clone)]
+pub struct ExecAgent {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// Free settings, handed over in the JSON of the environment variable `LEASEHOLD_FENCE`.
+    pub settings: BTreeMap<String, String>,
+    /// Has the operations `take` and `highest`.
+    pub takes: bool,
+}
+
+/// Where a secret comes from. Never the value itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    File(PathBuf),
+    /// A systemd credential: a file of this name in `$CREDENTIALS_DIRECTORY`.
+    Credential(String),
+}
+
+/// One resource of the group, in order of starting.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    pub name: String,
+    pub start_timeout: Span,
+    /// Share of the stop budget S, SIGKILL and verification included.
+    pub stop_timeout: Span,
+    pub kind: ResourceKind,
+}
+
+#[derive(Debug, Clone)]
+pub enum ResourceKind {
+    Exec(ExecResource),
+}
+
+/// A program in its own process group.
+#[derive(Debug, Clone)]
+pub struct ExecResource {
+    /// The service itself: runs in the foreground until stopped.
+    pub start: Vec<String>,
+    /// Asks it to stop; without it SIGTERM goes to the process group.
+    pub stop: Option<Vec<String>>,
+    /// Exit status 0: it serves. Run each `interval`.
+    pub status: Option<Vec<String>>,
+    pub interval: Span,
+    /// Exit status 0: this node could serve.
+    pub ready: Option<Vec<String>>,
+    /// `true`: `start` runs in the foreground and is the service; `false`: `start` returns when the service is up.
+    pub foreground: bool,
+    pub environment: BTreeMap<String, String>,
+    pub user: Option<String>,
+    pub directory: Option<PathBuf>,
+}
+
+/// The control socket.
+#[derive(Debug, Clone)]
+pub struct Control {
+    pub socket: PathBuf,
+    /// Members may ask for status.
+    pub read_group: Option<String>,
+    /// Members may give commands, beside root.
+    pub command_group: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Durable record and fence journal, `/var/lib/leasehold`.
+    pub state: PathBuf,
+    /// Run-time lease record, lock and control socket, `/run/leasehold`. Must not outlive a boot.
+    pub runtime: PathBuf,
+}
+
+impl Config {
+    /// The node of this name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        [NodeId::First, NodeId::Second].into_iter().find(|id| self.nodes[id.index()].name == name)
+    }
+
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The agents that fence `target`, in the order of the configuration.
+    pub fn agents_against(&self, target: NodeId) -> impl Iterator<Item = &Agent> {
+        self.fence.agents.iter().filter(move |a| a.target == target)
+    }
+}
