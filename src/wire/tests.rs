@@ -409,7 +409,9 @@ proptest! {
     }
 
     #[test]
-    fn any_text_as_a_key_file_is_parsed_or_refused_without_a_panic(text in "(v1|#|[ \t\r\n]|main|[A-Za-z0-9+/=]{1,50}|\\PC){0,20}") {
+    fn any_text_as_a_key_file_is_parsed_or_refused_without_a_panic(
+        text in "(v1|#|[ \t\r\n]|main|[A-Za-z0-9+/=]{1,50}|\\PC){0,20}",
+    ) {
         let _ = Keyring::parse(&text);
     }
 }
