@@ -21,6 +21,7 @@ use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 use tokio::time::Sleep;
 
+use super::clock;
 use super::counters::{Fault, LinkCounters, Tally};
 use crate::config;
 use crate::core::{Incarnation, Instant, NodeId, Seq, Span};
@@ -68,11 +69,20 @@ struct State {
     socket: Option<Arc<UdpSocket>>,
     /// Why there is no socket.
     missing: Option<(Fault, String)>,
-    /// A wake-up only; nothing is decided by it.
+    /// When the next attempt is due.
+    due: Instant,
+    /// Wakes the waiting task up for it.
     retry: Pin<Box<Sleep>>,
     /// The task that waits for a datagram, to be told of a new socket.
     waiting: Option<Waker>,
     tally: Tally,
+}
+
+impl State {
+    fn try_later(&mut self) {
+        self.due = clock::now().after(RETRY.into());
+        self.retry.set(tokio::time::sleep(RETRY));
+    }
 }
 
 impl Link {
@@ -81,6 +91,7 @@ impl Link {
         let state = State {
             socket: None,
             missing: None,
+            due: clock::now(),
             retry: Box::pin(tokio::time::sleep(Duration::ZERO)),
             waiting: None,
             tally: Tally::default(),
@@ -103,7 +114,7 @@ impl Link {
     /// Sends to the peer. Never waits.
     pub fn send(&self, datagram: &[u8]) -> Sent {
         let mut state = self.state();
-        if state.socket.is_none() && state.retry.is_elapsed() {
+        if state.socket.is_none() && clock::now() >= state.due {
             self.open(&mut state);
         }
         let Some(socket) = &state.socket else {
@@ -192,7 +203,7 @@ impl Link {
                 state.waiting = Some(cx.waker().clone());
                 return Poll::Ready(socket);
             }
-            if state.retry.as_mut().poll(cx).is_pending() {
+            if clock::now() < state.due && state.retry.as_mut().poll(cx).is_pending() {
                 state.waiting = Some(cx.waker().clone());
                 return Poll::Pending;
             }
@@ -202,7 +213,7 @@ impl Link {
 
     /// One attempt. Whatever comes of it, the next one is due a while later.
     fn open(&self, state: &mut State) {
-        state.retry.set(tokio::time::sleep(RETRY));
+        state.try_later();
         match bound_socket(self.here, self.device.as_deref()) {
             Ok(socket) => {
                 state.socket = Some(Arc::new(socket));
@@ -217,7 +228,7 @@ impl Link {
         state.missing = Some((Fault::of(error), self.explain(error)));
         state.socket = None;
         state.tally.reopened += 1;
-        state.retry.set(tokio::time::sleep(RETRY));
+        state.try_later();
         // It waits on the old socket: it must come and wait for the new one.
         state.waiting.take().into_iter().for_each(Waker::wake);
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::os::apart;
 use crate::os::clock::{self, Alarm};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -213,28 +214,6 @@ async fn a_flood_from_a_stranger_or_from_the_peers_address_delays_no_alarm() {
     }
 }
 
-const INNER: &str = "LEASEHOLD_TEST_IN_NAMESPACE";
-
-/// Runs the test of this name again in a network namespace of its own. False where that is not possible.
-fn in_own_namespace(test: &str) -> bool {
-    let me = std::env::current_exe().unwrap();
-    let possible = Command::new("unshare").args(["--net", "ip", "link"]).output().is_ok_and(|o| o.status.success());
-    if !possible {
-        eprintln!("SKIPPED {test}: it needs root, unshare(1) and ip(8)");
-        return false;
-    }
-    let run =
-        Command::new("unshare").arg("--net").arg(me).args(["--exact", test, "--nocapture"]).env(INNER, "1").output();
-    let output = run.unwrap();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    true
-}
-
 fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
@@ -243,15 +222,6 @@ fn device(kind_and_end: &str) {
     ip(&format!("link add bond0.77 type {kind_and_end}"));
     ip("addr add 10.99.0.1/24 dev bond0.77");
     ip("link set bond0.77 up");
-}
-
-/// Where a test in the outer namespace ends, and the one inside goes on.
-fn inside(test: &str) -> bool {
-    if std::env::var_os(INNER).is_some() {
-        return true;
-    }
-    in_own_namespace(test);
-    false
 }
 
 async fn until_sent(link: &Link) {
@@ -267,7 +237,8 @@ async fn until_sent(link: &Link) {
 
 #[tokio::test]
 async fn a_link_comes_up_with_its_interface_and_again_when_that_is_made_anew() {
-    if !inside("os::links::tests::a_link_comes_up_with_its_interface_and_again_when_that_is_made_anew") {
+    if !apart::inside("os::links::tests::a_link_comes_up_with_its_interface_and_again_when_that_is_made_anew", "--net")
+    {
         return;
     }
     let mut link = configured("10.99.0.1:5405".parse().unwrap(), "10.99.0.2:5405".parse().unwrap());
@@ -289,15 +260,19 @@ async fn a_link_comes_up_with_its_interface_and_again_when_that_is_made_anew() {
 
 #[tokio::test]
 async fn a_link_without_a_device_comes_up_when_its_address_does() {
-    if !inside("os::links::tests::a_link_without_a_device_comes_up_when_its_address_does") {
+    if !apart::inside("os::links::tests::a_link_without_a_device_comes_up_when_its_address_does", "--net") {
         return;
     }
-    let link = configured("127.0.0.1:5405".parse().unwrap(), "127.0.0.2:5405".parse().unwrap());
+    let link = configured("10.99.0.1:5405".parse().unwrap(), "10.99.0.2:5405".parse().unwrap());
+    // A namespace without any address lets everything be bound.
+    ip("link set lo up");
     let first = Link::bind(&link, NodeId::First);
     assert_eq!(first.send(b"x"), Sent::Lost(Fault::NoAddress));
-    ip("link set lo up");
+    device("veth peer name other");
+    ip("link set other up");
     until_sent(&first).await;
-    let second = Link::bind(&link, NodeId::Second);
-    first.send(b"hello");
-    assert_eq!(received(&second).await, b"hello");
+    ip("addr del 10.99.0.1/24 dev bond0.77");
+    assert!(matches!(first.send(b"x"), Sent::Lost(_)));
+    ip("addr add 10.99.0.1/24 dev bond0.77");
+    until_sent(&first).await;
 }

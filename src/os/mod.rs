@@ -30,4 +30,8 @@ pub mod stall;
 mod sys;
 
 #[cfg(test)]
+mod apart;
+#[cfg(test)]
+mod fake_disk;
+#[cfg(test)]
 mod record_faults;

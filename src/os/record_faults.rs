@@ -1,47 +1,19 @@
-//! The record on a disk that fails: at every step, in every way, with every kind of loss afterwards (S5).
-//!
-//! The made-up disk keeps what is cached apart from what is durable. A fault is an error of a step (with part of its
-//! effect), or the power going out in the middle of it; then what was pending survives wholly, partly or not at all.
+//! The record on a disk that fails: at every step, in every way, with every kind of loss afterwards (S5); then on a
+//! real one that is full, and under a process that is killed.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{BufRead, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::process::{Command, Stdio};
 
-use super::disk::{Disk, Found};
+use super::apart;
+use super::fake_disk::{FakeDisk, Fault, Loss, World};
 use super::record::{Finding, RecordError, RecordFile};
 use super::slot::SLOT;
 use crate::core::{Record, Token};
 
-const RECORD: usize = 0;
-const TEMPORARY: usize = 1;
-
 /// Where a write is cut: edges of the sealed fields, of a sector, of the sum, of the slot; beyond it for the first write.
 const CUTS: [usize; 17] = [0, 1, 8, 12, 16, 20, 24, 25, 26, 60, 111, 512, 2048, 4064, 4065, 4095, 4096];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    /// The step fails with this error number; a write has put this many bytes into the cache, a sync made nothing
-    /// durable and the kernel takes the pages for clean.
-    Error { errno: i32, wrote: usize },
-    /// The step says that it failed, but it was done.
-    DoneButFailed,
-    /// The power goes out; a write has put this many bytes into the cache.
-    PowerCut { wrote: usize },
-    /// The step says that it was done, but it was not: a disk that lies.
-    Lie,
-}
-
-/// What of the pending writes a crash leaves.
-#[derive(Debug, Clone, Copy)]
-enum Loss {
-    Everything,
-    Nothing,
-    /// Only this many bytes of the newest write reached the medium.
-    AllButFirst(usize),
-    /// Sectors of 512 bytes survive by these bits, in no order.
-    Sectors(u16),
-}
 
 const LOSSES: [Loss; 9] = [
     Loss::Everything,
@@ -54,196 +26,6 @@ const LOSSES: [Loss; 9] = [
     Loss::Sectors(0b1000_0000),
     Loss::Sectors(0b0111_1111),
 ];
-
-#[derive(Debug, Clone, Default)]
-struct Inode {
-    cached: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<(usize, Vec<u8>)>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct World {
-    inodes: Vec<Inode>,
-    names: [Option<usize>; 2],
-    durable_names: [Option<usize>; 2],
-    fault: Option<(usize, Fault)>,
-    steps: Vec<&'static str>,
-    dead: bool,
-}
-
-#[derive(Debug, Clone)]
-struct FakeDisk {
-    world: Arc<Mutex<World>>,
-    open: Option<usize>,
-}
-
-impl World {
-    /// Counts the step and says which fault strikes it.
-    fn step(&mut self, name: &'static str) -> io::Result<Option<Fault>> {
-        if self.dead {
-            return Err(io::Error::other("no power"));
-        }
-        self.steps.push(name);
-        let now = self.steps.len() - 1;
-        Ok(self.fault.filter(|(at, _)| *at == now).map(|(_, fault)| fault))
-    }
-
-    /// The outcome of a step that is done wholly or not at all.
-    fn whole(&mut self, name: &'static str, act: impl FnOnce(&mut World)) -> io::Result<()> {
-        match self.step(name)? {
-            None => act(self),
-            Some(Fault::Lie) => {}
-            Some(Fault::Error { errno, .. }) => return Err(io::Error::from_raw_os_error(errno)),
-            Some(Fault::DoneButFailed) => {
-                act(self);
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            Some(Fault::PowerCut { .. }) => {
-                self.dead = true;
-                return Err(io::Error::other("no power"));
-            }
-        }
-        Ok(())
-    }
-
-    fn crash(&self, loss: Loss) -> World {
-        let names = if matches!(loss, Loss::Everything) { self.durable_names } else { self.names };
-        let inodes = self.inodes.iter().map(|inode| Inode::from_medium(inode.after(loss))).collect();
-        World { inodes, names, durable_names: names, ..World::default() }
-    }
-
-    /// The process is started again; the machine goes on.
-    fn restart(&self) -> World {
-        World { fault: None, steps: Vec::new(), dead: false, ..self.clone() }
-    }
-}
-
-impl Inode {
-    fn from_medium(durable: Vec<u8>) -> Inode {
-        Inode { cached: durable.clone(), durable, pending: Vec::new() }
-    }
-
-    fn after(&self, loss: Loss) -> Vec<u8> {
-        let mut medium = self.durable.clone();
-        let newest = self.pending.len().saturating_sub(1);
-        for (i, (offset, bytes)) in self.pending.iter().enumerate() {
-            match loss {
-                Loss::Everything => {}
-                Loss::AllButFirst(n) if i == newest => put(&mut medium, *offset, &bytes[..n.min(bytes.len())]),
-                Loss::Nothing | Loss::AllButFirst(_) => put(&mut medium, *offset, bytes),
-                Loss::Sectors(kept) => {
-                    for (s, sector) in bytes.chunks(512).enumerate().filter(|(s, _)| kept >> (s % 8) & 1 == 1) {
-                        put(&mut medium, offset + s * 512, sector);
-                    }
-                }
-            }
-        }
-        medium
-    }
-}
-
-fn put(medium: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    medium.resize(medium.len().max(offset + bytes.len()), 0);
-    medium[offset..offset + bytes.len()].copy_from_slice(bytes);
-}
-
-impl FakeDisk {
-    fn on(world: World) -> FakeDisk {
-        FakeDisk { world: Arc::new(Mutex::new(world)), open: None }
-    }
-
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().expect("no test thread panics with the world in hand")
-    }
-
-    fn inode(&self) -> usize {
-        self.open.expect("a file is open")
-    }
-
-    fn sync(&mut self, name: &'static str) -> io::Result<()> {
-        let inode = self.inode();
-        let mut world = self.world();
-        let result = world.whole(name, |w| {
-            let durable = w.inodes[inode].after(Loss::Nothing);
-            w.inodes[inode].durable = durable;
-            w.inodes[inode].pending.clear();
-        });
-        if matches!(world.fault, Some((at, Fault::Error { .. })) if at + 1 == world.steps.len()) {
-            world.inodes[inode].pending.clear();
-        }
-        result
-    }
-}
-
-impl Disk for FakeDisk {
-    fn path(&self) -> &Path {
-        Path::new("/state/record")
-    }
-
-    fn open(&mut self) -> io::Result<Found> {
-        self.world().whole("open", |_| {})?;
-        let inode = self.world().names[RECORD];
-        self.open = inode;
-        Ok(if self.open.is_some() { Found::Present } else { Found::Missing })
-    }
-
-    fn create(&mut self) -> io::Result<()> {
-        self.world().whole("create", |w| {
-            w.inodes.push(Inode::default());
-            w.names[TEMPORARY] = Some(w.inodes.len() - 1);
-        })?;
-        let inode = self.world().names[TEMPORARY];
-        self.open = inode;
-        Ok(())
-    }
-
-    fn publish(&mut self) -> io::Result<()> {
-        self.world().whole("publish", |w| w.names = [w.names[TEMPORARY], None])
-    }
-
-    fn sync_directory(&mut self) -> io::Result<()> {
-        self.world().whole("sync directory", |w| w.durable_names = w.names)
-    }
-
-    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let (inode, offset) = (self.inode(), offset as usize);
-        let mut world = self.world();
-        let (wrote, result) = match world.step("write")? {
-            None => (bytes.len(), Ok(())),
-            Some(Fault::Lie) => (0, Ok(())),
-            Some(Fault::DoneButFailed) => (bytes.len(), Err(io::Error::from_raw_os_error(libc::EIO))),
-            Some(Fault::Error { errno, wrote }) => (wrote, Err(io::Error::from_raw_os_error(errno))),
-            Some(Fault::PowerCut { wrote }) => {
-                world.dead = true;
-                (wrote, Err(io::Error::other("no power")))
-            }
-        };
-        let part = &bytes[..wrote.min(bytes.len())];
-        put(&mut world.inodes[inode].cached, offset, part);
-        world.inodes[inode].pending.push((offset, part.to_vec()));
-        result
-    }
-
-    fn sync_all(&mut self) -> io::Result<()> {
-        self.sync("sync all")
-    }
-
-    fn sync_data(&mut self) -> io::Result<()> {
-        self.sync("sync data")
-    }
-
-    fn forget_cache(&mut self) -> io::Result<()> {
-        let inode = self.inode();
-        self.world().whole("forget cache", |w| w.inodes[inode].cached = w.inodes[inode].after(Loss::Nothing))
-    }
-
-    fn read(&mut self, limit: usize) -> io::Result<Vec<u8>> {
-        self.world().whole("read", |_| {})?;
-        let cached = self.world().inodes[self.inode()].cached.clone();
-        Ok(cached[..cached.len().min(limit)].to_vec())
-    }
-}
 
 fn with_token(token: u64) -> Record {
     Record { highest_token: Token(token), ..Record::missing() }
@@ -302,7 +84,7 @@ fn struck() -> Vec<(String, World, Story)> {
         let steps = calm.world().steps.clone();
         for (at, step) in steps.iter().enumerate() {
             for fault in faults_of(step) {
-                let disk = FakeDisk::on(World { fault: Some((at, fault)), ..start.clone() });
+                let disk = FakeDisk::on(start.clone().with_fault(at, fault));
                 let story = live(&disk, before);
                 let world = disk.world().clone();
                 worlds.push((format!("{fault:?} at step {at}, {step}"), world, story));
@@ -396,7 +178,7 @@ fn a_disk_that_lies_gives_an_older_record_never_garbage_and_is_caught_when_it_ca
     live(&calm, Story { acknowledged: Some(with_token(3)), attempted: None });
     let mut caught = 0;
     for at in 0..calm.world().steps.len() {
-        let disk = FakeDisk::on(World { fault: Some((at, Fault::Lie)), ..world.clone() });
+        let disk = FakeDisk::on(world.clone().with_fault(at, Fault::Lie));
         live(&disk, Story { acknowledged: Some(with_token(3)), attempted: None });
         for loss in LOSSES {
             let (file, found) = RecordFile::open_on(FakeDisk::on(disk.world().crash(loss))).unwrap();
@@ -410,9 +192,82 @@ fn a_disk_that_lies_gives_an_older_record_never_garbage_and_is_caught_when_it_ca
 
 #[test]
 fn a_full_disk_is_told_by_that_word_and_by_path_in_the_first_line() {
-    let disk =
-        FakeDisk::on(World { fault: Some((2, Fault::Error { errno: libc::ENOSPC, wrote: 100 })), ..World::default() });
+    let disk = FakeDisk::on(World::default().with_fault(2, Fault::Error { errno: libc::ENOSPC, wrote: 100 }));
     let text = RecordFile::open_on(disk).unwrap_err().to_string();
     let first = text.lines().next().unwrap();
     assert!(first.contains("full") && first.contains("/state/record"), "{text}");
+}
+
+/// 64 KiB of memory as a disk, with nothing left on it.
+fn full_disk(mount: &Path) -> std::path::PathBuf {
+    let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(mount).status().unwrap();
+    assert!(done.success());
+    let filler = mount.join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while file.write(&[1; 512]).is_ok() {}
+    filler
+}
+
+#[test]
+fn on_a_real_full_disk_no_record_is_made_but_one_that_was_made_goes_on_being_written() {
+    let me = "os::record_faults::on_a_real_full_disk_no_record_is_made_but_one_that_was_made_goes_on_being_written";
+    if !apart::inside(me, "--mount") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let filler = full_disk(dir.path());
+    let text = RecordFile::open(dir.path()).unwrap_err().to_string();
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("full") && first.contains(&dir.path().join("record").display().to_string()), "{text}");
+    assert!(!dir.path().join("record").exists(), "no half of a record is left");
+
+    std::fs::remove_file(&filler).unwrap();
+    let (mut file, none) = RecordFile::open(dir.path()).unwrap();
+    assert_eq!(none, None);
+    std::fs::write(&filler, [1; 65536]).unwrap_err();
+    for token in 2..20 {
+        file.write(&with_token(token)).unwrap();
+    }
+    drop(file);
+    assert_eq!(RecordFile::open(dir.path()).unwrap().1, Some(with_token(19)));
+
+    let read_only = Command::new("mount").args(["-o", "remount,ro"]).arg(dir.path()).status().unwrap();
+    assert!(read_only.success());
+    let text = RecordFile::open(dir.path()).unwrap_err().to_string();
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+}
+
+const WRITER_DIR: &str = "LEASEHOLD_TEST_WRITER_DIR";
+
+/// Not a test of its own: the process that the next one kills. Tells each acknowledged write on stderr.
+#[test]
+fn writer_that_is_killed() {
+    let Some(dir) = std::env::var_os(WRITER_DIR) else { return };
+    let (mut file, found) = RecordFile::open(Path::new(&dir)).unwrap();
+    for token in found.map_or(1, |r| r.highest_token.0 + 1).. {
+        file.write(&with_token(token)).unwrap();
+        writeln!(std::io::stderr(), "{token}").unwrap();
+    }
+}
+
+#[test]
+fn a_writer_that_is_killed_at_any_moment_leaves_what_it_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut last = 0;
+    for round in 1..=15 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "os::record_faults::writer_that_is_killed"]).env(WRITER_DIR, dir.path());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = std::io::BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        told.by_ref().take(round * 3).for_each(drop);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it told between the signal and its end counts as well.
+        let acknowledged = told.filter_map(|line| line.parse::<u64>().ok()).last();
+        let (_, found) = RecordFile::open(dir.path()).unwrap();
+        let found = found.expect("it acknowledged some").highest_token.0;
+        assert!(found >= acknowledged.unwrap_or(last) && found > last, "{found} after {acknowledged:?} and {last}");
+        last = found;
+    }
 }
