@@ -5,6 +5,7 @@ pub mod io;
 pub mod message;
 pub mod record;
 pub mod settings;
+mod text;
 pub mod time;
 
 pub use ids::*;
