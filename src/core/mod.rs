@@ -22,6 +22,7 @@ mod settle;
 mod standby;
 mod status;
 mod takeover;
+mod text;
 pub mod time;
 
 pub use detector::Presence;
