@@ -137,11 +137,6 @@ impl<'a> Section<'a> {
         if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Whether the table stands in the file.
-    pub fn is_present(&self) -> bool {
-        self.table.is_some()
-    }
-
     /// Narrows the label to one kind of table, because each kind has keys of its own.
     pub fn of_kind(&mut self, kind: &str) {
         self.label = format!("{} of kind \"{kind}\"", self.label);
