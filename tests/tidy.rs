@@ -283,7 +283,7 @@ fn told(source: &Source, line: usize, what: &str) -> String {
 
 /// Every file below `folder` whose name satisfies `wanted`; relative to the package, sorted.
 fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let mut folders = vec![root.join(folder)];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -292,7 +292,7 @@ fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
             match path.is_dir() {
                 true if !path.ends_with("target") && !path.ends_with("corpus") => folders.push(path),
                 true => {}
-                false if wanted(&path) => found.push(path.strip_prefix(root).expect("below the root").to_path_buf()),
+                false if wanted(&path) => found.push(path.strip_prefix(&root).expect("below the root").to_path_buf()),
                 false => {}
             }
         }
@@ -301,8 +301,13 @@ fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
+/// The package: as cargo says at run time, since a built test may outlive the folder that it was built in.
+fn root() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 fn read(path: &Path) -> String {
-    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let full = root().join(path);
     fs::read_to_string(&full).unwrap_or_else(|error| panic!("{}: {error}", full.display()))
 }
 
