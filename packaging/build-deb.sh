@@ -31,7 +31,7 @@ done
 [ -x "$binary" ] || fail "$binary is missing: run cargo build --release --locked first"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-root=${root:-$scratch/root}
+root=$(realpath -m "${root:-$scratch/root}")
 rm -rf "$root"
 
 # Outside a git checkout the changelog has to date the package.
@@ -54,8 +54,7 @@ install_files() {
     install -D -m 0644 systemd/leasehold.sysusers "$root/usr/lib/sysusers.d/leasehold.conf"
     install -D -m 0644 packaging/leasehold.default "$root/etc/default/leasehold"
     # Never installed under the name that the daemon reads: it has to be edited first.
-    install -D -m 0640 config/leasehold.toml "$root/etc/leasehold/leasehold.toml.example"
-    chmod 0750 "$root/etc/leasehold"
+    install -D -m 0644 config/leasehold.toml "$root/etc/leasehold/leasehold.toml.example"
     install -D -m 0644 config/leasehold.toml "$doc/examples/leasehold.toml"
     install -D -m 0644 README.md "$doc/README.md"
     install -D -m 0644 docs/PROTOCOL.md "$doc/PROTOCOL.md"
@@ -116,8 +115,6 @@ write_control() {
     done
 }
 
-case "$root" in /*) ;; *) root=$PWD/$root ;; esac
-doc=$root/usr/share/doc/leasehold
 install_files
 install_pages
 install_completions
