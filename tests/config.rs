@@ -113,7 +113,8 @@ fn a_password_file_is_looked_at_where_it_can_be_read() {
     let (secret, file) = (directory.path().join("bmc"), directory.path().join("leasehold.toml"));
     let with = |password: &[u8]| {
         fs::write(&secret, password).expect("writable");
-        fs::write(&file, sample().replace("/etc/leasehold/bmc-heron", &secret.display().to_string())).expect("writable");
+        fs::write(&file, sample().replace("/etc/leasehold/bmc-heron", &secret.display().to_string()))
+            .expect("writable");
         config::load(&file).map_err(|d| d.to_string())
     };
     assert!(with(b"twenty bytes exactly\n").is_ok());
@@ -165,7 +166,8 @@ fn no_secret_is_ever_shown() {
 /// Pieces of real files, so that arbitrary text gets past the parser.
 fn piece() -> impl Strategy<Value = String> {
     let lines: Vec<String> = sample().lines().map(String::from).filter(|l| !l.starts_with('#')).collect();
-    let word = prop::sample::select(vec!["\"0s\"", "\"24h\"", "-1", "1e9", "[]", "{}", "true", "\"ü\"", "\"\"", "1979-05-27"]);
+    let word =
+        prop::sample::select(vec!["\"0s\"", "\"24h\"", "-1", "1e9", "[]", "{}", "true", "\"ü\"", "\"\"", "1979-05-27"]);
     let line = prop::sample::select(lines);
     prop_oneof![
         4 => line.clone(),

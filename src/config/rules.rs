@@ -79,7 +79,8 @@ fn margin_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let terms = format!("{} + {} + {} + {}", timing::drift(t, t.term), t.pause, t.stop_budget, t.reset);
     let finding = finding.note(format!("M >= 2ρT + P + S + R = {terms} = {needed}"));
     let finding = finding.note(format!("S = {}", facts.stop_budget.1));
-    let finding = finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
+    let finding =
+        finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
     Some(finding.help("or shorten the resources' `stop_timeout`, if they do stop faster"))
 }
 
@@ -96,7 +97,9 @@ fn watchdog_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = finding.at_some(watchdog_span(facts), format!("W = {watchdog}, at least {least} is needed"));
     let finding = finding.note(format!("W >= S + H = {} + {} = {least}", t.stop_budget, t.interval));
     let finding = finding.note("the watchdog is fed last at the lease's end, when the stop begins");
-    Some(finding.help(format!("write `guard.watchdog = {}`, or \"auto\"", written(round_up(least, Span::from_secs(1))))))
+    Some(
+        finding.help(format!("write `guard.watchdog = {}`, or \"auto\"", written(round_up(least, Span::from_secs(1))))),
+    )
 }
 
 fn watchdog_too_long(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
@@ -109,7 +112,8 @@ fn watchdog_too_long(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = Finding::error("W is too long: the peer could start before the watchdog has fired");
     let finding = finding.at_some(watchdog_span(facts), format!("W = {watchdog}, at most {most} is possible"));
     let finding = finding.note(format!("W <= M − 2ρT = {} − {drift} = {most}", t.margin));
-    let finding = finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
+    let finding =
+        finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
     let lower = t.stop_budget.plus(t.interval);
     Some(finding.help(format!("or shorten W, though not below S + H = {lower}")))
 }
@@ -124,7 +128,8 @@ fn right_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = Finding::error("T − M is too short: a lease would end before its silence is noticed");
     let label = format!("T = {}, at least M + D = {least} is needed", t.term);
     let finding = finding.at_some(place([facts.raw.term.span(), facts.raw.margin.span()]), label);
-    let finding = finding.note(format!("T − M >= D: {} − {} = {} >= {}", t.term, t.margin, difference(t), t.dead_after));
+    let finding =
+        finding.note(format!("T − M >= D: {} − {} = {} >= {}", t.term, t.margin, difference(t), t.dead_after));
     let finding = finding.note(format!("M = {}", timing::margin_formula(t, t.term)));
     Some(finding.help(format!(
         "write `lease.term = {}`, which also outlasts a fence attempt, or leave it out to have it computed",
@@ -157,7 +162,8 @@ fn bound_too_short(facts: &Facts<'_>) -> Option<Finding> {
     if given.value >= *needed || facts.plan == Plan::ConfirmOnly {
         return None;
     }
-    let finding = Finding::error("F is less than its agents' limits: an attempt would be cut off before its verification");
+    let finding =
+        Finding::error("F is less than its agents' limits: an attempt would be cut off before its verification");
     let finding = finding.at(&given.span, format!("F = {}, at least {needed} is needed", given.value));
     let finding = finding.note(format!("F >= {formula} = {needed}, the longer of both directions"));
     Some(finding.help("leave `fence.bound` out to have it computed, or shorten the agents' `timeout`"))
@@ -183,7 +189,10 @@ fn join_wait_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let label = format!("join.wait = {}, at least D = {} is needed", t.join_wait, t.dead_after);
     let finding = finding.at_some(span, label);
     let finding = finding.note(format!("join.wait >= D = {}", t.dead_after));
-    Some(finding.help(format!("write `join.wait = {}`, or leave it out", written(t.dead_after.max(Span::from_secs(10))))))
+    Some(
+        finding
+            .help(format!("write `join.wait = {}`, or leave it out", written(t.dead_after.max(Span::from_secs(10))))),
+    )
 }
 
 fn join_fence_too_early(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
@@ -267,7 +276,8 @@ fn long_wait_for_lease(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     if t.term <= LONG_TERM || !waits_for_lease(facts.plan, t) || facts.plan == Plan::ConfirmOnly {
         return None;
     }
-    let finding = Finding::warning(format!("every take-over takes at least {}: it waits for the end of the lease", t.term));
+    let finding =
+        Finding::warning(format!("every take-over takes at least {}: it waits for the end of the lease", t.term));
     let span = place([facts.raw.term.span(), facts.raw.promote_after.span()]);
     let finding = finding.at_some(span, format!("T = {}", t.term));
     let finding = finding.note(format!("T − M >= {}", timing::needed_right(facts, t).1));

@@ -151,7 +151,7 @@ impl Node {
         }
         let hands_over = self.handover_hindrances(now).is_empty();
         self.stopping = Some(now);
-        self.report(Event::PeerLeaving);
+        self.report(Event::Stopping);
         if matches!(self.role, RoleState::Primary(_)) {
             let reason = if hands_over { StopReason::Handover } else { StopReason::Leaving };
             self.become_demoting(reason, now);

@@ -34,6 +34,7 @@ impl Node {
 
     fn note_contact(&mut self, said: &Datagram, before: Option<&Datagram>, now: Instant) {
         self.greet(said, before, now);
+        self.hear_notices(said, before);
         self.void_by_contact(now);
         self.learn(said);
         self.heed_holder(said, now);
@@ -59,6 +60,17 @@ impl Node {
             Some(_) => {}
         }
         self.watch_presence(now);
+    }
+
+    /// Tells once what the peer announces.
+    fn hear_notices(&mut self, said: &Datagram, before: Option<&Datagram>) {
+        let old = before.map(|b| b.notices).unwrap_or_default();
+        if said.notices.leave && !old.leave {
+            self.report(Event::PeerLeaving);
+        }
+        if let Some(token) = said.notices.cannot.filter(|_| said.notices.cannot != old.cannot) {
+            self.report(Event::HandoverRefusedByPeer { token });
+        }
     }
 
     /// Compares the silence with D/2 and D, and tells each change once.

@@ -194,7 +194,6 @@ pub enum Hindrance {
     Stopping,
     TokensUsedUp,
     NoWorkingLink,
-    FormerPrimaryYields,
     StartFailed,
     PowerUnknown,
 }
@@ -310,8 +309,7 @@ pub enum Event {
     OperatorFenceDone { result: FenceResult },
     PowerOnDue { number: u32 },
     PowerOnLimit { limit: u32 },
-    Reflected,
-    ResumedLate { late: Span },
+    Stopping,
 }
 
 /// Why a command was not carried out.

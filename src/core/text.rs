@@ -166,6 +166,13 @@ impl Hindrance {
             Hindrance::NotAdmitted => "the standby has not been admitted by the primary yet",
             Hindrance::Stopping => "resources are still being stopped",
             Hindrance::TokensUsedUp => "the token numbers are used up",
+            Hindrance::NoWorkingLink => {
+                "no heartbeat link of this node can be bound: it may be the one that is cut off"
+            }
+            Hindrance::StartFailed => "the resources failed on this node a moment ago",
+            Hindrance::PowerUnknown => {
+                "the peer was never heard since this machine booted, and its power cannot be read"
+            }
         }
     }
 
@@ -186,7 +193,9 @@ impl Hindrance {
             Hindrance::OutWithoutNodeFence | Hindrance::NoAgent | Hindrance::ReplicatedAlone => {
                 "start the peer's daemon, or, if you saw that the peer is down, `leasehold confirm-fenced`"
             }
-            Hindrance::PoweredOnPeerNeverHeard => {
+            Hindrance::NoWorkingLink => "mend this node's network; `leasehold status` shows what each link lacks",
+            Hindrance::StartFailed => "see the journal for why; the next try comes by itself after `start_backoff`",
+            Hindrance::PoweredOnPeerNeverHeard | Hindrance::PowerUnknown => {
                 "start the peer's daemon or mend the links; to take over without it, `leasehold fence`, \
                  or, if you saw that it is down, `leasehold confirm-fenced`"
             }

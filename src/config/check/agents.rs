@@ -33,7 +33,8 @@ const POLL: Span = Span::from_ms(500);
 pub fn check(fence: &Fence, names: Option<&[String; 2]>, links: &[Link], f: &mut Findings) -> Option<Vec<Agent>> {
     unique("fence agent", fence.agents.iter().map(|a| a.name.as_ref()), f);
     if let Some(extra) = fence.agents.get(MOST_AGENTS) {
-        let finding = Finding::error(format!("{} fence agents, at most {MOST_AGENTS} are possible", fence.agents.len()));
+        let finding =
+            Finding::error(format!("{} fence agents, at most {MOST_AGENTS} are possible", fence.agents.len()));
         f.push(finding.at(&extra.span, "one too many").help("keep those that prove most with the fewest shared parts"));
     }
     let checked: Vec<Option<Agent>> = fence.agents.iter().map(|a| one(a, names?, f)).collect();

@@ -25,8 +25,7 @@ impl Event {
             | Event::PeerDoubtful { .. }
             | Event::Waiting { .. }
             | Event::LeaveUnacknowledged
-            | Event::HandoverRefusedByPeer { .. }
-            | Event::Reflected => Severity::Warning,
+            | Event::HandoverRefusedByPeer { .. } => Severity::Warning,
             Event::Demoting { reason, .. } => demotion_severity(*reason),
             Event::ContactMade { .. }
             | Event::StandingChanged { .. }
@@ -34,8 +33,7 @@ impl Event {
             | Event::ClaimWithdrawn { .. }
             | Event::GrantedFirst { .. }
             | Event::ProbeStarted
-            | Event::ReleaseWithdrawn { .. }
-            | Event::Replay => Severity::Info,
+            | Event::ReleaseWithdrawn { .. } => Severity::Info,
             Event::Started { .. }
             | Event::LeaseAdopted { .. }
             | Event::PeerRestarted { .. }
@@ -57,6 +55,7 @@ impl Event {
             | Event::Thawed
             | Event::Confirmed { .. }
             | Event::AlarmsCleared
+            | Event::Stopping
             | Event::DigestAgrees
             | Event::PeerLeaving
             | Event::LeaveAcknowledged
@@ -199,8 +198,7 @@ impl Display for Event {
                 f,
                 "the fenced peer was switched on {limit} times, the limit: it stays off; see why it fails, then switch it on"
             ),
-            Event::Replay => f.write_str("an old datagram of the peer arrived again and was ignored"),
-            Event::Reflected => f.write_str("this node's own datagrams come back to it: check the link's addresses"),
+            Event::Stopping => f.write_str("this daemon is asked to end: it hands over, or leaves, first"),
         }
     }
 }
