@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold::cli::check;
 use leasehold::config::{self, Severity};
-use leasehold::core::NodeId;
+use leasehold::core::{NodeId, Plan};
 use proptest::prelude::*;
 
 fn cases() -> Vec<PathBuf> {
@@ -80,6 +80,25 @@ fn the_sample_becomes_the_settings_of_the_core() {
 }
 
 #[test]
+fn the_plan_follows_from_scopes_and_takes() {
+    let plan = |text: &str| {
+        let checked = config::parse("leasehold.toml", text).expect("no errors").config;
+        (checked.fence.plan, checked.settings(NodeId::First).stores_tokens)
+    };
+    let case = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(name);
+        plan(&fs::read_to_string(path).expect("readable case"))
+    };
+    let export = "[[fence.agent]]\nname = \"export\"\ntarget = \"heron\"\nkind = \"exec\"\nscope = \"resource\"\n\
+                  program = \"/usr/local/libexec/unexport\"\nsettings = { client = \"192.0.2.1\" }\n";
+    assert_eq!(plan(&sample()), (Plan::Node { access: false }, false));
+    assert_eq!(plan(&format!("{}\n{export}", sample())), (Plan::Node { access: true }, false));
+    assert_eq!(case("warn_long_term_exclusive.toml"), (Plan::Exclusive, true));
+    assert_eq!(case("warn_virtual.toml"), (Plan::Yielding, false));
+    assert_eq!(case("warn_confirm_only.toml"), (Plan::ConfirmOnly, false));
+}
+
+#[test]
 fn the_digest_covers_what_both_must_agree_on_and_nothing_else() {
     let digest = |text: &str| config::parse("leasehold.toml", text).expect("right").config.digest;
     let sample = sample();
@@ -113,7 +132,8 @@ fn a_password_file_is_looked_at_where_it_can_be_read() {
     let (secret, file) = (directory.path().join("bmc"), directory.path().join("leasehold.toml"));
     let with = |password: &[u8]| {
         fs::write(&secret, password).expect("writable");
-        fs::write(&file, sample().replace("/etc/leasehold/bmc-heron", &secret.display().to_string())).expect("writable");
+        fs::write(&file, sample().replace("/etc/leasehold/bmc-heron", &secret.display().to_string()))
+            .expect("writable");
         config::load(&file).map_err(|d| d.to_string())
     };
     assert!(with(b"twenty bytes exactly\n").is_ok());
@@ -165,7 +185,8 @@ fn no_secret_is_ever_shown() {
 /// Pieces of real files, so that arbitrary text gets past the parser.
 fn piece() -> impl Strategy<Value = String> {
     let lines: Vec<String> = sample().lines().map(String::from).filter(|l| !l.starts_with('#')).collect();
-    let word = prop::sample::select(vec!["\"0s\"", "\"24h\"", "-1", "1e9", "[]", "{}", "true", "\"ü\"", "\"\"", "1979-05-27"]);
+    let word =
+        prop::sample::select(vec!["\"0s\"", "\"24h\"", "-1", "1e9", "[]", "{}", "true", "\"ü\"", "\"\"", "1979-05-27"]);
     let line = prop::sample::select(lines);
     prop_oneof![
         4 => line.clone(),

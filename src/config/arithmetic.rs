@@ -63,7 +63,8 @@ impl fmt::Display for Arithmetic {
         let width = |of: fn(&Line) -> &str| self.lines.iter().map(|l| of(l).chars().count()).max().unwrap_or(0);
         let (names, values) = (width(|l| l.name), width(|l| &l.value));
         for line in &self.lines {
-            let start = format!("  {:3}  {:names$}  {:>values$}  {:8}", line.symbol, line.name, line.value, line.origin);
+            let start =
+                format!("  {:3}  {:names$}  {:>values$}  {:8}", line.symbol, line.name, line.value, line.origin);
             writeln!(f, "{}", format!("{start}  {}", line.formula).trim_end())?;
         }
         Ok(())
@@ -92,7 +93,7 @@ fn takeover(facts: &Facts<'_>, t: &Timing) -> Event {
         return Event { what, then };
     }
     let lease = if waits_for_lease(facts.plan, t) { t.term } else { Span::ZERO };
-    let typical = silence.plus(facts.typical).max(lease);
+    let typical = silence.plus(facts.typical).plus(facts.reading).max(lease);
     let worst = worst_silence.plus(t.fence_bound).max(lease.plus(t.interval));
     let wait = if lease > Span::ZERO { ", and not before T" } else { "" };
     let then = format!(
@@ -120,7 +121,9 @@ fn standby_dies(facts: &Facts<'_>, t: &Timing) -> Event {
         }
         Plan::Node { .. } | Plan::Exclusive => {
             let gap = interruption(facts, t);
-            format!("the primary stops at T − M = {right} and starts again when the standby is fenced: up to {gap} without service")
+            format!(
+                "the primary stops at T − M = {right} and starts again when the standby is fenced: up to {gap} without service"
+            )
         }
     };
     Event { what: "the standby crashes", then }
@@ -134,7 +137,9 @@ pub fn interruption(facts: &Facts<'_>, t: &Timing) -> Span {
 fn isolated(t: &Timing) -> Event {
     let right = t.term.minus(t.margin);
     let reset = t.term.minus(timing::drift(t, t.term)).minus(t.reset);
-    let then = format!("it stops the service by itself at {right} after its last renewal, and is reset at {reset} if that fails");
+    let then = format!(
+        "it stops the service by itself at {right} after its last renewal, and is reset at {reset} if that fails"
+    );
     Event { what: "the primary hears nobody and can fence nobody", then }
 }
 

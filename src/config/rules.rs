@@ -53,7 +53,7 @@ fn warnings(facts: &Facts<'_>, t: &Timing) -> [Option<Finding>; 7] {
 }
 
 /// The place of the first of these that stands in the file.
-fn place<'a, const N: usize>(spans: [Option<&'a Range<usize>>; N]) -> Option<&'a Range<usize>> {
+fn place<const N: usize>(spans: [Option<&Range<usize>>; N]) -> Option<&Range<usize>> {
     spans.into_iter().flatten().next()
 }
 
@@ -79,7 +79,8 @@ fn margin_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let terms = format!("{} + {} + {} + {}", timing::drift(t, t.term), t.pause, t.stop_budget, t.reset);
     let finding = finding.note(format!("M >= 2ρT + P + S + R = {terms} = {needed}"));
     let finding = finding.note(format!("S = {}", facts.stop_budget.1));
-    let finding = finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
+    let advice = written(timing::drift(t, t.term).plus(timing::reserve(t)));
+    let finding = finding.help(format!("write `lease.margin = {advice}`, or leave it out to have it computed"));
     Some(finding.help("or shorten the resources' `stop_timeout`, if they do stop faster"))
 }
 
@@ -96,20 +97,25 @@ fn watchdog_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = finding.at_some(watchdog_span(facts), format!("W = {watchdog}, at least {least} is needed"));
     let finding = finding.note(format!("W >= S + H = {} + {} = {least}", t.stop_budget, t.interval));
     let finding = finding.note("the watchdog is fed last at the lease's end, when the stop begins");
-    Some(finding.help(format!("write `guard.watchdog = {}`, or \"auto\"", written(round_up(least, Span::from_secs(1))))))
+    Some(
+        finding.help(format!("write `guard.watchdog = {}`, or \"auto\"", written(round_up(least, Span::from_secs(1))))),
+    )
 }
 
 fn watchdog_too_long(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let (watchdog, drift) = (t.watchdog?, timing::drift(t, t.term));
     let most = t.margin.minus(drift);
-    if watchdog <= most {
+    // An automatic W follows from S: where the margin is too short for S itself, that has been said.
+    let follows = facts.raw.watchdog.value() == Some(Watchdog::Auto) && margin_too_short(facts, t).is_some();
+    if watchdog <= most || follows {
         return None;
     }
     let needed = watchdog.plus(drift);
     let finding = Finding::error("W is too long: the peer could start before the watchdog has fired");
     let finding = finding.at_some(watchdog_span(facts), format!("W = {watchdog}, at most {most} is possible"));
     let finding = finding.note(format!("W <= M − 2ρT = {} − {drift} = {most}", t.margin));
-    let finding = finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
+    let finding =
+        finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
     let lower = t.stop_budget.plus(t.interval);
     Some(finding.help(format!("or shorten W, though not below S + H = {lower}")))
 }
@@ -124,7 +130,9 @@ fn right_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = Finding::error("T − M is too short: a lease would end before its silence is noticed");
     let label = format!("T = {}, at least M + D = {least} is needed", t.term);
     let finding = finding.at_some(place([facts.raw.term.span(), facts.raw.margin.span()]), label);
-    let finding = finding.note(format!("T − M >= D: {} − {} = {} >= {}", t.term, t.margin, difference(t), t.dead_after));
+    let difference = difference(t);
+    let finding =
+        finding.note(format!("T − M >= D = {}, but T − M = {} − {} = {difference}", t.dead_after, t.term, t.margin));
     let finding = finding.note(format!("M = {}", timing::margin_formula(t, t.term)));
     Some(finding.help(format!(
         "write `lease.term = {}`, which also outlasts a fence attempt, or leave it out to have it computed",
@@ -157,7 +165,8 @@ fn bound_too_short(facts: &Facts<'_>) -> Option<Finding> {
     if given.value >= *needed || facts.plan == Plan::ConfirmOnly {
         return None;
     }
-    let finding = Finding::error("F is less than its agents' limits: an attempt would be cut off before its verification");
+    let finding =
+        Finding::error("F is less than its agents' limits: an attempt would be cut off before its verification");
     let finding = finding.at(&given.span, format!("F = {}, at least {needed} is needed", given.value));
     let finding = finding.note(format!("F >= {formula} = {needed}, the longer of both directions"));
     Some(finding.help("leave `fence.bound` out to have it computed, or shorten the agents' `timeout`"))
@@ -183,7 +192,10 @@ fn join_wait_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let label = format!("join.wait = {}, at least D = {} is needed", t.join_wait, t.dead_after);
     let finding = finding.at_some(span, label);
     let finding = finding.note(format!("join.wait >= D = {}", t.dead_after));
-    Some(finding.help(format!("write `join.wait = {}`, or leave it out", written(t.dead_after.max(Span::from_secs(10))))))
+    Some(
+        finding
+            .help(format!("write `join.wait = {}`, or leave it out", written(t.dead_after.max(Span::from_secs(10))))),
+    )
 }
 
 fn join_fence_too_early(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
@@ -222,7 +234,7 @@ fn join_fence_idle(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
 fn standby_interrupts(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let ((needed, formula), right) = (timing::needed_right(facts, t), t.term.minus(t.margin));
     // Shorter than D is refused anyway; without agents that a primary may use, the plan itself says what happens.
-    if !facts.both_shoot() || right >= needed || right < t.dead_after {
+    if !facts.agents_known || !facts.both_shoot() || right >= needed || right < t.dead_after {
         return None;
     }
     let gap = interruption(facts, t);
@@ -267,7 +279,8 @@ fn long_wait_for_lease(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     if t.term <= LONG_TERM || !waits_for_lease(facts.plan, t) || facts.plan == Plan::ConfirmOnly {
         return None;
     }
-    let finding = Finding::warning(format!("every take-over takes at least {}: it waits for the end of the lease", t.term));
+    let finding =
+        Finding::warning(format!("every take-over takes at least {}: it waits for the end of the lease", t.term));
     let span = place([facts.raw.term.span(), facts.raw.promote_after.span()]);
     let finding = finding.at_some(span, format!("T = {}", t.term));
     let finding = finding.note(format!("T − M >= {}", timing::needed_right(facts, t).1));

@@ -33,7 +33,8 @@ const POLL: Span = Span::from_ms(500);
 pub fn check(fence: &Fence, names: Option<&[String; 2]>, links: &[Link], f: &mut Findings) -> Option<Vec<Agent>> {
     unique("fence agent", fence.agents.iter().map(|a| a.name.as_ref()), f);
     if let Some(extra) = fence.agents.get(MOST_AGENTS) {
-        let finding = Finding::error(format!("{} fence agents, at most {MOST_AGENTS} are possible", fence.agents.len()));
+        let finding =
+            Finding::error(format!("{} fence agents, at most {MOST_AGENTS} are possible", fence.agents.len()));
         f.push(finding.at(&extra.span, "one too many").help("keep those that prove most with the fewest shared parts"));
     }
     let checked: Vec<Option<Agent>> = fence.agents.iter().map(|a| one(a, names?, f)).collect();
@@ -73,6 +74,11 @@ fn kind(raw: &raw::Agent, f: &mut Findings) -> Option<AgentKind> {
 
 fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgent> {
     let password = password(raw, ipmi, f);
+    if let Some(scope) = raw.scope.given().filter(|s| s.value == Scope::Resource) {
+        let finding = Finding::error("an agent of kind \"ipmi\" has the scope of a node");
+        let finding = finding.at(&scope.span, "a BMC switches the whole node off");
+        f.push(finding.help("write `scope = \"node\"`, or leave it out"));
+    }
     refuse_weak_cipher(&ipmi.cipher_suite, f);
     refuse_slow_reading(raw, ipmi, f);
     Some(IpmiAgent {
@@ -112,7 +118,7 @@ fn password(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<Secr
 fn refuse_weak_cipher(suite: &Field<u32>, f: &mut Findings) {
     let Some(at) = suite.given().filter(|at| !matches!(at.value, 3 | 8 | 12 | 17)) else { return };
     let finding = Finding::error(format!("cipher suite {} does not protect the session", at.value));
-    let finding = finding.at(&at.span, "no authentication, integrity or confidentiality");
+    let finding = finding.at(&at.span, "authentication, integrity or confidentiality is missing");
     f.push(finding.help("write 17 or, for older BMCs, 3; or leave it out: 17 is tried, then 3"));
 }
 
@@ -149,6 +155,7 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
         let finding = Finding::error("an agent that takes has the scope of a resource");
         let finding = finding.at_some(exec.take.span(), "a take protects one resource, the peer still runs");
         f.push(finding.help("write `scope = \"resource\"`, or remove `take`"));
+        return None;
     }
     if raw.scope == Field::Absent {
         let finding = Finding::error("the agent does not say what its success covers").at(&raw.span, "no `scope`");
@@ -217,10 +224,14 @@ fn refuse_own_addresses(
     }
 }
 
-/// Everything of an agent that may be an address of its device.
+/// Everything of an agent that is an address of its device. Other settings of a program may well name the target's
+/// address: a revoked export names its client.
 fn addresses(raw: &raw::Agent) -> impl Iterator<Item = &At<String>> {
     let ipmi = raw.ipmi.iter().filter_map(|i| i.address.as_ref());
-    ipmi.chain(raw.exec.iter().flat_map(|e| e.settings.iter().map(|(_, value)| value)))
+    let settings = raw.exec.iter().flat_map(|e| &e.settings);
+    ipmi.chain(
+        settings.filter(|(key, _)| matches!(key.value.as_str(), "address" | "bmc" | "ip")).map(|(_, value)| value),
+    )
 }
 
 fn owner(text: &str, links: &[Link]) -> Option<NodeId> {

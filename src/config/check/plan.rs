@@ -12,11 +12,12 @@ use crate::core::{NodeId, Plan, Scope};
 const BOTH: [NodeId; 2] = [NodeId::First, NodeId::Second];
 
 /// The plan, the same against either node. `None`: it could not be safe, and why has been said.
-pub fn check(raw: &Raw, agents: &[Agent], names: &[String; 2], f: &mut Findings) -> Option<Plan> {
+pub fn check(raw: &Raw, agents: &[Agent], names: Option<&[String; 2]>, f: &mut Findings) -> Option<Plan> {
     refuse_idle_manual(&raw.fence, agents, f);
     if agents.iter().all(|a| !acts(a)) {
         return without_agents(raw, agents, f);
     }
+    let names = names?;
     let [first, second] = BOTH.map(|target| against(target, &raw.fence, agents, names, f));
     let plan = same_on_both(first?, second?, &raw.fence, agents, names, f)?;
     refuse_useless_levels(plan, &raw.fence, agents, f);
@@ -86,14 +87,16 @@ fn against(
         (_, 1.., 1..) => {
             let finding = Finding::error(format!("agents with and without `take` are mixed against {name}"));
             let finding = finding.at_some(take_span(fence, agents, target).as_ref(), "takes");
-            let finding = finding.note("with `take` the storage is the arbiter; with scope \"node\" the power is: not both");
+            let finding =
+                finding.note("with `take` the storage is the arbiter; with scope \"node\" the power is: not both");
             f.push(finding.help("remove `take` here: the agent then adds to the plan of node scope"));
             None
         }
         (all, 0, taking) if taking > 0 && taking < all => {
             let finding = Finding::error(format!("agents with and without `take` are mixed against {name}"));
             let finding = finding.at_some(take_span(fence, agents, target).as_ref(), "takes");
-            let finding = finding.note("the arbiter is the one store that is taken; another resource could go to the other node");
+            let finding =
+                finding.note("the arbiter is the one store that is taken; another resource could go to the other node");
             f.push(finding.help("keep the agent with `take` alone, or add one of scope \"node\" and remove `take`"));
             None
         }
@@ -127,7 +130,8 @@ fn same_on_both(
         (Means::Yielding, Means::Yielding) => Some(Plan::Yielding),
         (first, second) => {
             let finding = Finding::error("the nodes are fenced in different ways");
-            let span = |id| fence.agents.iter().zip(agents).find(|(_, a)| a.target == id).map(|(raw, _)| raw.span.clone());
+            let span =
+                |id| fence.agents.iter().zip(agents).find(|(_, a)| a.target == id).map(|(raw, _)| raw.span.clone());
             let finding = match (span(NodeId::First), span(NodeId::Second)) {
                 (Some(a), Some(b)) => finding.at(&b, describe(second)).with(&a, describe(first)),
                 _ => finding,
@@ -154,11 +158,13 @@ fn refuse_useless_levels(plan: Plan, fence: &raw::Fence, agents: &[Agent], f: &m
         return;
     }
     for (raw, agent) in fence.agents.iter().zip(agents).filter(|(_, a)| a.scope == Scope::Resource) {
-        let beside = |a: &&Agent| a.target == agent.target && a.level == agent.level && a.scope == Scope::Node && acts(a);
+        let beside =
+            |a: &&Agent| a.target == agent.target && a.level == agent.level && a.scope == Scope::Node && acts(a);
         if agents.iter().find(beside).is_none() {
             let finding = Finding::error(format!("level {} proves nothing against this node", agent.level));
             let finding = finding.at(raw.level.span().unwrap_or(&raw.span), "no agent of scope \"node\" at this level");
-            let finding = finding.note("a plan that has an agent of node scope succeeds only if one of node scope is verified");
+            let finding =
+                finding.note("a plan that has an agent of node scope succeeds only if one of node scope is verified");
             f.push(finding.help("give it the level of an agent of scope \"node\": it then adds to that one"));
         }
     }
@@ -244,7 +250,8 @@ fn warn_of_host_power(plan: Plan, fence: &raw::Fence, agents: &[Agent], names: &
         let name = &names[target.index()];
         let finding = Finding::warning(format!("the only means against {name} is a BMC on {name}'s own power"));
         let finding = finding.at(&first.span, "silent when its host has lost its power");
-        let finding = finding.note(format!("if {name} loses all power, no take-over happens until an operator confirms"));
+        let finding =
+            finding.note(format!("if {name} loses all power, no take-over happens until an operator confirms"));
         let finding = finding.help("add an agent of scope \"node\" at a higher level, such as the outlets of its PDU");
         f.push(finding.help("or write `power = \"independent\"` if the BMC has a supply of its own"));
     }
@@ -264,7 +271,8 @@ pub fn check_fence_path(raw: &Raw, links: &[Link], agents: Option<&[Agent]>, f: 
             continue;
         }
         let span = raw.over.span().or(raw.ipmi.as_ref().and_then(|i| i.address.as_ref()).map(|a| &a.span));
-        let finding = Finding::warning(format!("the fence agent \"{}\" is reached over the path of the link", agent.name));
+        let finding =
+            Finding::warning(format!("the fence agent \"{}\" is reached over the path of the link", agent.name));
         let finding = finding.at(span.unwrap_or(&raw.span), "in the network of every link");
         let finding = finding.note("when this network fails, the peer can neither be heard nor fenced: no take-over");
         f.push(finding.help("add a [[link]] over another network, or reach the device over another network"));
@@ -274,7 +282,8 @@ pub fn check_fence_path(raw: &Raw, links: &[Link], agents: Option<&[Agent]>, f: 
 fn refuse_unknown_links(raw: &Raw, f: &mut Findings) {
     for over in raw.fence.agents.iter().filter_map(|a| a.over.given()) {
         if !raw.links.iter().filter_map(|l| l.name.as_ref()).any(|name| name.value == over.value) {
-            let finding = Finding::error(format!("no link is called \"{}\"", over.value)).at(&over.span, "unknown link");
+            let finding =
+                Finding::error(format!("no link is called \"{}\"", over.value)).at(&over.span, "unknown link");
             f.push(finding.help("`over` names the [[link]] whose network the agent uses; leave it out if none is"));
         }
     }
