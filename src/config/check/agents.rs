@@ -146,8 +146,10 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
         )));
     }
     if let Some(args) = exec.args.given().filter(|a| a.value.iter().any(|arg| mentions_secret(arg))) {
+        // Only the bracket is marked: the secret may stand on a line of its own.
+        let bracket = args.span.start..args.span.start + 1;
         let finding = Finding::error("a secret among the arguments of a program");
-        let finding = finding.at(&args.span, "everyone on the machine can read them with `ps`");
+        let finding = finding.at(&bracket, "everyone on the machine can read them with `ps`");
         f.push(finding.help("name a file of mode 0600 in `settings`, and let the program read it"));
     }
     let takes = exec.take.value_or(false);
@@ -170,9 +172,10 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
     Some(ExecAgent { program, args: exec.args.value_or(Vec::new()), settings, takes })
 }
 
-/// `--password=x` and its like.
+/// `--password=x`, or `--password` with the secret in the next argument.
 fn mentions_secret(arg: &str) -> bool {
-    arg.split_once('=').is_some_and(|(key, value)| secrets::is_secret(key.trim_start_matches('-')) && !value.is_empty())
+    let (key, value) = arg.split_once('=').unwrap_or((arg, ""));
+    secrets::is_secret(key.trim_start_matches('-')) && (key.starts_with('-') || !value.is_empty())
 }
 
 /// One BMC powers one node: with the same device behind two agents, one of them would shoot its own side.
