@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold::cli::check;
 use leasehold::config::{self, Severity};
-use leasehold::core::NodeId;
+use leasehold::core::{NodeId, Plan};
 use proptest::prelude::*;
 
 fn cases() -> Vec<PathBuf> {
@@ -77,6 +77,25 @@ fn the_sample_becomes_the_settings_of_the_core() {
     assert_eq!(first.digest, second.digest);
     assert!(!first.stores_tokens);
     assert!(first.term > first.margin && first.term.minus(first.margin) >= first.dead_after);
+}
+
+#[test]
+fn the_plan_follows_from_scopes_and_takes() {
+    let plan = |text: &str| {
+        let checked = config::parse("leasehold.toml", text).expect("no errors").config;
+        (checked.fence.plan, checked.settings(NodeId::First).stores_tokens)
+    };
+    let case = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(name);
+        plan(&fs::read_to_string(path).expect("readable case"))
+    };
+    let export = "[[fence.agent]]\nname = \"export\"\ntarget = \"heron\"\nkind = \"exec\"\nscope = \"resource\"\n\
+                  program = \"/usr/local/libexec/unexport\"\nsettings = { client = \"192.0.2.1\" }\n";
+    assert_eq!(plan(&sample()), (Plan::Node { access: false }, false));
+    assert_eq!(plan(&format!("{}\n{export}", sample())), (Plan::Node { access: true }, false));
+    assert_eq!(case("warn_long_term_exclusive.toml"), (Plan::Exclusive, true));
+    assert_eq!(case("warn_virtual.toml"), (Plan::Yielding, false));
+    assert_eq!(case("warn_confirm_only.toml"), (Plan::ConfirmOnly, false));
 }
 
 #[test]
