@@ -41,8 +41,15 @@ pub struct Global {
     pub socket: Option<PathBuf>,
 
     /// Configuration, the same file on both nodes
-    #[arg(long, global = true, value_name = "PATH", env = "LEASEHOLD_CONFIG", hide_env_values = true, default_value = CONFIG,
-        display_order = 101)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LEASEHOLD_CONFIG",
+        hide_env_values = true,
+        default_value = CONFIG,
+        display_order = 101
+    )]
     pub config: PathBuf,
 }
 
