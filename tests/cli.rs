@@ -175,6 +175,20 @@ async fn failover_shows_what_happens_until_the_other_node_serves() {
 }
 
 #[tokio::test]
+async fn a_handover_that_came_back_or_takes_too_long_is_an_error() {
+    let daemon = Daemon::start();
+    *daemon.state.back_with.lock().unwrap() = Some(8);
+    let output = with(&daemon, &["failover"], "").await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("plover could not take over: heron serves again, token 8"), "{}", stdout(&output));
+    *daemon.state.back_with.lock().unwrap() = Some(6);
+    daemon.set(|status| status.me.token = Some(6));
+    let output = with(&daemon, &["failover", "--timeout", "0"], "").await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("Not finished after 0 s. It goes on"), "{}", stdout(&output));
+}
+
+#[tokio::test]
 async fn a_fence_that_failed_is_an_error_and_a_refusal_is_three() {
     let daemon = Daemon::start();
     let output = with(&daemon, &["fence"], "").await;

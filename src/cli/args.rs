@@ -30,11 +30,26 @@ Exit status:
 pub struct Global {
     /// Control socket of the daemon on this machine [default: as the configuration says, else
     /// /run/leasehold/control.sock]
-    #[arg(long, global = true, value_name = "PATH", env = "LEASEHOLD_SOCKET", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LEASEHOLD_SOCKET",
+        hide_env_values = true,
+        display_order = 100
+    )]
     pub socket: Option<PathBuf>,
 
     /// Configuration, the same file on both nodes
-    #[arg(long, global = true, value_name = "PATH", env = "LEASEHOLD_CONFIG", hide_env_values = true, default_value = CONFIG)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LEASEHOLD_CONFIG",
+        hide_env_values = true,
+        default_value = CONFIG,
+        display_order = 101
+    )]
     pub config: PathBuf,
 }
 

@@ -4,7 +4,7 @@
 //! about the service, and nothing prints past a closed pipe.
 
 pub mod args;
-mod check;
+pub mod check;
 mod clear_alarms;
 mod completions;
 mod confirm_fenced;
@@ -44,9 +44,9 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let mut out = anstream::stdout();
-    let result = run(args, &mut out).and_then(|exit| Ok(out.flush().map(|()| exit)?));
+    let result = run(args, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
     match result {
-        Ok(exit) => exit.into(),
+        Ok(code) => code,
         Err(error) if exit::is_closed_pipe(&error) => Exit::Fine.into(),
         Err(error) => {
             // Nowhere is left to say it if stderr is closed as well.
@@ -62,12 +62,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { Exit::Error.into() } else { Exit::Fine.into() }
 }
 
-fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let global = args.global;
-    match args.command {
+    let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Demo(options) => demo::run(options.into(), out),
-        Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
+        Command::Check(options) => return Ok(check::run(&options.path.unwrap_or(global.config), out)),
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
@@ -82,5 +82,6 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Version => version::run(&socket::of(&global), out),
         Command::Man(options) => man::run(&options.directory),
         Command::Completions(options) => completions::run(options.shell, out),
-    }
+    };
+    exit.map(ExitCode::from)
 }

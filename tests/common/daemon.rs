@@ -35,6 +35,8 @@ pub struct State {
     journal: Journal,
     pub status: Mutex<Status>,
     commands: Mutex<Vec<(Command, u32)>>,
+    /// The token with which this node serves again after a handover that its peer could not take.
+    pub back_with: Mutex<Option<u64>>,
 }
 
 impl Daemon {
@@ -51,7 +53,12 @@ impl Daemon {
         let (calls, asked) = mpsc::channel(16);
         let server = Server::bind(options, journal.clone(), calls).unwrap();
         let status = Mutex::new(fixture::healthy());
-        let state = Arc::new(State { journal: journal.clone(), status, commands: Mutex::default() });
+        let state = Arc::new(State {
+            journal: journal.clone(),
+            status,
+            commands: Mutex::default(),
+            back_with: Mutex::default(),
+        });
         let tasks = [tokio::spawn(server.run()), tokio::spawn(answer(asked, Arc::clone(&state)))];
         Daemon { directory, journal, state, tasks }
     }
@@ -107,6 +114,10 @@ impl State {
         match command {
             Command::Failover { .. } => {
                 let mut status = self.status.lock().unwrap();
+                if let Some(token) = *self.back_with.lock().unwrap() {
+                    status.me.token = Some(token);
+                    return;
+                }
                 status.me.role = Role::Standby;
                 status.me.token = None;
                 let said = status.peer.said.as_mut().expect("the fixture's peer was heard");

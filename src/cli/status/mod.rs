@@ -23,18 +23,28 @@ const PERIOD: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub fn run(socket: &Path, options: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let mut client = socket::connect(socket)?;
-    if !options.watch {
-        let status = socket::status(&mut client)?;
-        show(&status, options, out)?;
-        return Ok(if options.exit_code { health(&status) } else { Exit::Fine });
+    if options.watch {
+        return watch(socket, options, out);
     }
+    let status = socket::status(&mut socket::connect(socket)?)?;
+    show(&status, options, out)?;
+    Ok(if options.exit_code { health(&status) } else { Exit::Fine })
+}
+
+/// Goes on while the daemon is away: its restart is just what people watch.
+fn watch(socket: &Path, options: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {
     loop {
-        let status = socket::status(&mut client)?;
+        let picture = socket::connect(socket).map_err(Into::into).and_then(|mut client| socket::status(&mut client));
         if !options.json {
             out.write_all(CLEAR.as_bytes())?;
         }
-        show(&status, options, out)?;
+        match picture {
+            Ok(status) => show(&status, options, out)?,
+            Err(error) if Exit::of(&error) == Exit::Unreachable => {
+                writeln!(anstream::stderr(), "leasehold: {error:#}")?
+            }
+            Err(error) => return Err(error),
+        }
         out.flush()?;
         std::thread::sleep(PERIOD);
     }
