@@ -266,13 +266,21 @@ async fn a_link_without_a_device_comes_up_when_its_address_does() {
     let link = configured("10.99.0.1:5405".parse().unwrap(), "10.99.0.2:5405".parse().unwrap());
     // A namespace without any address lets everything be bound.
     ip("link set lo up");
-    let first = Link::bind(&link, NodeId::First);
+    let first = Arc::new(Link::bind(&link, NodeId::First));
     assert_eq!(first.send(b"x"), Sent::Lost(Fault::NoAddress));
     device("veth peer name other");
     ip("link set other up");
     until_sent(&first).await;
+
+    // While a task waits on the socket, the address goes; that task has to hear what comes to the new socket.
+    let waiting = Arc::clone(&first);
+    let waiter = tokio::spawn(async move { received(&waiting).await });
+    tokio::task::yield_now().await;
     ip("addr del 10.99.0.1/24 dev bond0.77");
     assert!(matches!(first.send(b"x"), Sent::Lost(_)));
     ip("addr add 10.99.0.1/24 dev bond0.77");
+    ip("addr add 10.99.0.2/24 dev other");
     until_sent(&first).await;
+    assert_eq!(Link::bind(&link, NodeId::Second).send(b"hello"), Sent::Left);
+    assert_eq!(waiter.await.unwrap(), b"hello");
 }
