@@ -78,7 +78,7 @@ impl Disk {
     }
 
     /// The write whose completion has to be scheduled now, if the disk works at all.
-    pub fn to_schedule(&mut self) -> Option<u32> {
+    pub fn unscheduled(&mut self) -> Option<u32> {
         let front = self.queue.front_mut().filter(|w| !w.scheduled)?;
         if self.mode == DiskMode::Stalled {
             return None;
@@ -161,7 +161,7 @@ mod tests {
     fn a_torn_write_leaves_the_older_record() {
         let mut disk = Disk::default();
         disk.write(Generation(1), Record::missing());
-        let serial = disk.to_schedule().expect("the disk works");
+        let serial = disk.unscheduled().expect("the disk works");
         assert_eq!(disk.done(serial, true), Some(Written::Durable(Generation(1))));
         let newer = Record { frozen: true, ..Record::missing() };
         disk.write(Generation(2), newer);
@@ -173,8 +173,8 @@ mod tests {
     fn a_stalled_disk_acknowledges_nothing() {
         let mut disk = Disk { mode: DiskMode::Stalled, ..Disk::default() };
         disk.write(Generation(1), Record::missing());
-        assert_eq!(disk.to_schedule(), None);
+        assert_eq!(disk.unscheduled(), None);
         disk.mode = DiskMode::Works;
-        assert!(disk.to_schedule().is_some());
+        assert!(disk.unscheduled().is_some());
     }
 }

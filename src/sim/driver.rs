@@ -104,7 +104,7 @@ impl World {
         let usual = self.setup.nodes[id.index()].disk;
         let disk = &mut self.machines[id.index()].disk;
         let range = disk.latency(usual);
-        if let Some(write) = disk.to_schedule() {
+        if let Some(write) = disk.unscheduled() {
             let at = self.now + self.draw(range);
             self.queue.push(at, Event::DiskDone { node: id, write });
         }
@@ -160,7 +160,7 @@ impl World {
     /// The service manager starts the daemon: it reads its record and the run-time record of this boot.
     pub(super) fn start_daemon(&mut self, id: NodeId) {
         let settings = self.setup.settings(id);
-        let (incarnation, seed) = (Incarnation(self.rng.next()), self.rng.next());
+        let (incarnation, seed) = (Incarnation(self.rng.draw()), self.rng.draw());
         let machine = &mut self.machines[id.index()];
         if machine.daemon.is_some() || !machine.up {
             return;

@@ -33,11 +33,9 @@ impl World {
 
     pub(super) fn defer(&mut self, node: NodeId, event: Event) {
         let deferred = &mut self.machines[node.index()].deferred;
-        if let Event::Deliver { slot, .. } = event {
-            if deferred.len() >= SOCKET_HOLDS {
-                self.datagrams.take(slot);
-                return;
-            }
+        if let (Event::Deliver { slot, .. }, SOCKET_HOLDS..) = (event, deferred.len()) {
+            self.datagrams.take(slot);
+            return;
         }
         deferred.push(event);
     }

@@ -13,7 +13,7 @@ impl Rng {
     }
 
     /// The next 64 bits (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Rng {
 
     /// A number below `n`; 0 when `n` is 0. The bias of the multiplication is far below what a simulation can see.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -55,7 +55,7 @@ mod tests {
         let draws = |seed| {
             std::iter::repeat_with({
                 let mut rng = Rng::new(seed);
-                move || rng.next()
+                move || rng.draw()
             })
             .take(8)
             .collect::<Vec<_>>()

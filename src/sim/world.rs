@@ -96,10 +96,8 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        if let Some(node) = event.guest() {
-            if self.machines[node.index()].holds_back(event) {
-                return self.defer(node, event);
-            }
+        if let Some(node) = event.guest().filter(|n| self.machines[n.index()].holds_back(event)) {
+            return self.defer(node, event);
         }
         match event {
             Event::Wake { node, life } => self.wake(node, life),
@@ -174,10 +172,8 @@ impl World {
     }
 
     fn deliver(&mut self, to: NodeId, slot: u32) {
-        if let Some(datagram) = self.datagrams.take(slot) {
-            if self.machines[to.index()].up {
-                self.step(to, |core, now| core.handle_input(Input::Datagram(datagram), now));
-            }
+        if let (Some(datagram), true) = (self.datagrams.take(slot), self.machines[to.index()].up) {
+            self.step(to, |core, now| core.handle_input(Input::Datagram(datagram), now));
         }
     }
 
@@ -215,7 +211,7 @@ impl World {
         }
         let known = self.judges.violations.len();
         self.judges.deeds(self.now, deeds);
-        for violation in self.judges.violations[known..].to_vec() {
+        for violation in &self.judges.violations[known..] {
             self.trace.say(self.now, None, || format!("VIOLATED {:?}: {}", violation.guarantee, violation.text));
         }
     }
