@@ -130,7 +130,8 @@ impl World {
     }
 
     fn operate(&mut self, node: NodeId, operator: Operator) {
-        let incident = self.machines[node.index()].daemon.as_ref().map_or(0, |d| d.incident);
+        let now = self.clock(node);
+        let incident = self.machines[node.index()].daemon.as_ref().map_or(0, |d| d.node.status(now).incident);
         let command = match operator {
             Operator::Plain(command) => command,
             Operator::Confirm => Command::ConfirmFenced { incident, uid: OPERATOR_UID },
@@ -139,7 +140,7 @@ impl World {
         self.step(node, |core, now| answer = Some(core.command(command, now)));
         match answer {
             None => self.say(node, || String::from("* no daemon hears the operator")),
-            Some(Err(refusal)) => self.say(node, || format!("* refused: {refusal:?}")),
+            Some(Err(refusal)) => self.say(node, || format!("* refused: {refusal}")),
             Some(Ok(())) if operator == Operator::Confirm => self.confirmed(node),
             Some(Ok(())) => {}
         }

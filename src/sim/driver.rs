@@ -46,6 +46,7 @@ impl World {
             Output::DisarmLease { deadline } => self.disarm(id, deadline),
             Output::CutClients => self.cut_clients(id),
             Output::StartResources { epoch, token, proof } => self.start_group(id, epoch, token, proof),
+            Output::AdoptResources { epoch, token } => self.adopt_group(id, epoch, token),
             Output::StopResources { epoch, reason } => self.stop_group(id, epoch, reason),
             Output::TokenChanged { token } => self.change_token(id, token),
             Output::NoteContact => self.machines[id.index()].runtime.had_contact = true,
@@ -55,13 +56,10 @@ impl World {
     }
 
     fn report(&mut self, id: NodeId, event: Report) {
-        if let (Report::PeerLost { incident, .. }, Some(daemon)) = (event, &mut self.machines[id.index()].daemon) {
-            daemon.incident = incident;
-        }
         if let Report::Promoted { token, .. } | Report::Promoting { token, .. } = event {
             self.judges.reported(id, token);
         }
-        self.say(id, || format!("{event:?}"));
+        self.say(id, || event.to_string());
     }
 
     fn send(&mut self, id: NodeId, datagram: Datagram) {

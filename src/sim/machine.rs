@@ -8,6 +8,9 @@ use super::queue::Event;
 use super::resources::Group;
 use super::setup::NodeSetup;
 
+/// The run-time directory of a machine that has just booted.
+pub const NO_RUN_TIME: RunTime = RunTime { had_contact: false, lease: None };
+
 /// What a pause stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
@@ -37,13 +40,11 @@ pub struct Daemon {
     pub wake: u64,
     /// The core's timer for which that was computed.
     pub wake_for: Option<Instant>,
-    /// The incident that the last `PeerLost` named, for the operator's `confirm`.
-    pub incident: u64,
 }
 
 impl Daemon {
     pub fn new(node: Node, life: u32) -> Daemon {
-        Daemon { node, life, wake: u64::MAX, wake_for: None, incident: 0 }
+        Daemon { node, life, wake: u64::MAX, wake_for: None }
     }
 
     /// The wake-up in the queue is used up, or was lost in a pause.
@@ -117,7 +118,7 @@ impl Machine {
             daemon: None,
             lives: 0,
             enabled: false,
-            runtime: RunTime::default(),
+            runtime: NO_RUN_TIME,
             guard: Guard::default(),
             group: Group::new(setup.steps, setup.ready),
             disk: Disk::default(),

@@ -1,9 +1,9 @@
 //! Power, boots, pauses and resets of the machines.
 
-use crate::core::{NodeId, Plan, RunTime, Standing};
+use crate::core::{NodeId, Plan, Standing};
 
 use super::clock::Clock;
-use super::machine::{Guard, Pause, Paused};
+use super::machine::{Guard, NO_RUN_TIME, Pause, Paused};
 use super::queue::Event;
 use super::rng::PARTS;
 use super::text::{self, NODES};
@@ -101,7 +101,7 @@ impl World {
         machine.boots += 1;
         machine.pause_serial += 1;
         machine.paused = None;
-        machine.runtime = RunTime::default();
+        machine.runtime = NO_RUN_TIME;
         machine.guard = Guard::default();
         machine.group.vanish();
         for event in std::mem::take(&mut machine.deferred) {

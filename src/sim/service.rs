@@ -17,22 +17,30 @@ const VERIFY: u64 = 1_000_000;
 impl World {
     pub(super) fn start_group(&mut self, id: NodeId, epoch: Epoch, token: Token, proof: ProofKind) {
         let machine = &mut self.machines[id.index()];
-        let (adopted, fresh) = (machine.group.serving(), !machine.group.active());
+        let fresh = !machine.group.active();
         machine.group.token = token;
         machine.group.proof = Some(proof);
         machine.group.epoch = epoch;
         machine.group.cut = false;
-        if adopted {
-            return self.tell(id, 0, Input::ResourcesStarted(epoch));
-        }
         let durable = machine.disk.durable;
         if fresh {
             let promotion = Promotion { at: self.now, node: id, token, proof };
             self.judges.promoted(promotion, durable.as_ref());
         }
-        self.say(id, || format!("* starting resources, token {token}, {proof:?}"));
+        self.say(id, || format!("* starting resources, token {token}, {proof}"));
         self.machines[id.index()].group.doing = Doing::Starting { epoch };
         self.next_start_step(id, epoch);
+        self.judge();
+    }
+
+    /// What a former daemon of this boot left running is watched from now on.
+    pub(super) fn adopt_group(&mut self, id: NodeId, epoch: Epoch, token: Token) {
+        let group = &mut self.machines[id.index()].group;
+        group.epoch = epoch;
+        group.token = token;
+        if !group.serving() {
+            self.tell_failed(id);
+        }
         self.judge();
     }
 
@@ -78,7 +86,7 @@ impl World {
         let op = group.next_op();
         self.queue.push(self.now + takes, Event::Group { node: id, op });
         if active {
-            self.say(id, || format!("* stopping resources, {reason:?}"));
+            self.say(id, || format!("* stopping resources: {reason}"));
         }
         self.judge();
     }
