@@ -107,8 +107,9 @@ pub fn draw_schedule(setup: &Setup, rng: &mut Rng) -> (Vec<(u64, Action)>, u64) 
     let length = rng.between(30, 240) * SECOND;
     let mut schedule = start(rng);
     if !kinds.is_empty() {
-        for _ in 0..rng.between(1, 12) {
-            let at = if rng.chance(800_000) { CALM } else { 0 } + rng.below(length / MS) * MS;
+        let mut at = CALM;
+        for _ in 0..rng.between(1, 20) {
+            at = next_moment(rng, at, length);
             let kind = rng.pick(&kinds);
             Drawing { rng, schedule: &mut schedule, at }.fault(kind);
         }
@@ -116,6 +117,15 @@ pub fn draw_schedule(setup: &Setup, rng: &mut Rng) -> (Vec<(u64, Action)>, u64) 
     let until = heal(&mut schedule, setup, CALM + length);
     schedule.sort_by_key(|(at, _)| *at);
     (schedule, until)
+}
+
+/// Faults come in bursts: half of them soon after the one before, some even before the pair has settled.
+fn next_moment(rng: &mut Rng, last: u64, length: u64) -> u64 {
+    match rng.below(10) {
+        0..5 => (last + rng.below(6000) * MS).min(CALM + length),
+        5 => rng.below(CALM / MS) * MS,
+        _ => CALM + rng.below(length / MS) * MS,
+    }
 }
 
 /// Both daemons start, often not at once.

@@ -84,6 +84,7 @@ pub struct Judges {
     pub acted: [Vec<(u64, u64)>; 2],
     /// Highest token that each node has shown since its record was last tampered with.
     shown: [Token; 2],
+    tampered: [bool; 2],
     /// Highest token under which the storage accepted a write.
     written: Token,
     pub both_active: u64,
@@ -104,6 +105,7 @@ impl Judges {
             served: [Vec::new(), Vec::new()],
             acted: [Vec::new(), Vec::new()],
             shown: [Token::NONE; 2],
+            tampered: [false; 2],
             written: Token::NONE,
             both_active: 0,
             storage_arbitrates,
@@ -155,7 +157,8 @@ impl Judges {
 
     /// The storage accepts writes under this token from now on.
     fn write(&mut self, at: u64, node: NodeId, token: Token) {
-        if token < self.written && (self.void.s1.is_none() || self.storage_arbitrates) {
+        let void = self.void.s3.is_some() || self.void.s1.is_some();
+        if token < self.written && (!void || self.storage_arbitrates) {
             let text = format!("the storage accepts token {token} of {} after {}", text::name(node), self.written);
             self.accuse(at, Guarantee::S3, text);
         }
@@ -214,8 +217,11 @@ impl Judges {
     /// Somebody put an old record, or none, in place of this node's.
     pub fn tampered(&mut self, node: NodeId, rolled_back: bool) {
         self.shown[node.index()] = Token::NONE;
+        self.tampered[node.index()] = true;
         if rolled_back {
             self.void.s3.get_or_insert("a record was restored from an old copy");
+        } else if self.tampered == [true, true] {
+            self.void.s3.get_or_insert("both records were lost");
         }
     }
 

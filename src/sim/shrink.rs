@@ -1,5 +1,8 @@
 //! Makes a failing world short: what is not needed for the failure goes, one thing at a time.
 
+use crate::core::Command;
+
+use super::action::{Action, Operator};
 use super::judges::Guarantee;
 use super::setup::Setup;
 use super::swarm::{Case, run};
@@ -51,12 +54,23 @@ fn drop_runs(best: &mut Case, length: usize, fails: &impl Fn(&Case) -> bool) {
     while end > 0 {
         let start = end.saturating_sub(length);
         let mut shorter = best.clone();
-        shorter.schedule.drain(start..end);
-        if fails(&shorter) {
+        let heals = best.heals;
+        let mut place = 0..;
+        shorter.schedule.retain(|(_, action)| {
+            let dropped = place.next().is_some_and(|i| (start..end).contains(&i));
+            !dropped || (heals && is_part_of_healing(action))
+        });
+        if shorter.schedule.len() < best.schedule.len() && fails(&shorter) {
             *best = shorter;
         }
         end = start;
     }
+}
+
+/// Without these a pair that never was whole would pass for the failure.
+fn is_part_of_healing(action: &Action) -> bool {
+    matches!(action, Action::Start(_) | Action::Mend)
+        || matches!(action, Action::Operator { operator: Operator::Plain(Command::ClearAlarms | Command::Thaw), .. })
 }
 
 /// Each line of the setup that is not needed goes back to the default.
