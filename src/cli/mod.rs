@@ -35,8 +35,6 @@ pub use exit::Exit;
 
 use args::Command;
 
-pub mod check;
-
 /// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -67,7 +65,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Demo(options) => demo::run(options.into(), out),
-        Command::Check(options) => return Ok(check::run(&options.path.unwrap_or(global.config), out)),
+        Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),

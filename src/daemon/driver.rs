@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
 use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome};
-use crate::core::{Command, Event, Input, Instant, Node, Output, Severity, Span};
+use crate::core::{Command, Event, Input, Instant, Node, Output, Severity};
 use crate::os::clock::{self, Alarm};
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
 use crate::os::notify::Notifier;
@@ -115,7 +115,9 @@ impl Driver {
     fn answer(&mut self, call: Call) {
         let now = clock::now();
         let outcome = match call.ask {
-            Ask::Status => Outcome::Status(Box::new(self.picture.take(&self.node, &self.heartbeats, &self.stalls, now))),
+            Ask::Status => {
+                Outcome::Status(Box::new(self.picture.take(&self.node, &self.heartbeats, &self.stalls, now)))
+            }
             Ask::Command(command) => match self.node.command(command, now) {
                 Ok(()) => Outcome::Accepted,
                 Err(refusal) => Outcome::Failed(Failure::from(refusal)),
@@ -225,9 +227,4 @@ impl Driver {
             text,
         });
     }
-}
-
-/// How long after its first half a peer that is silent for D still counts as hearing us.
-pub fn recent(dead_after: Span) -> Span {
-    dead_after
 }

@@ -28,12 +28,14 @@ pub struct Heartbeats {
     /// The newest authentic datagram, whether or not it counts.
     pub heard: Option<(Datagram, Instant)>,
     pub refused: Vec<Option<Refused>>,
+    /// The newest renewal that was answered, and the datagram that did.
+    answered: Option<(Seq, Seq)>,
 }
 
 impl Heartbeats {
     pub fn new(links: Vec<Link>, keyring: Keyring, me: NodeId, identity: Identity) -> Heartbeats {
         let refused = links.iter().map(|_| None).collect();
-        Heartbeats { links, keyring, me, identity, sent: VecDeque::new(), heard: None, refused }
+        Heartbeats { links, keyring, me, identity, sent: VecDeque::new(), heard: None, refused, answered: None }
     }
 
     /// Seals for each link, since the link is part of what is sealed, and sends. Never waits.
@@ -70,10 +72,7 @@ impl Heartbeats {
                 link.note_elsewhere(datagram.incarnation, datagram.seq);
             }
         }
-        // Only a renewal is answered at once: any other echo waited for the peer's next heartbeat.
-        if datagram.grant.is_some()
-            && let Some(sent) = self.echoed_at(datagram)
-        {
+        if let Some(sent) = self.answered_at_once(datagram) {
             self.links[number].note_rtt(now.since(sent));
         }
         let newer = self.heard.is_none_or(|(d, _)| d.incarnation != datagram.incarnation || d.seq < datagram.seq);
@@ -82,15 +81,25 @@ impl Heartbeats {
         }
     }
 
+    /// When the renewal left that this datagram answers. Only the first grant for a renewal came at once: any other
+    /// echo waited for the peer's next heartbeat. The same datagram comes by every link.
+    fn answered_at_once(&mut self, datagram: &Datagram) -> Option<Instant> {
+        let renewal = datagram.grant?.seq;
+        let first = self.answered.is_none_or(|(seen, answer)| renewal > seen || answer == datagram.seq);
+        self.answered = Some((renewal, datagram.seq)).filter(|_| first).or(self.answered);
+        self.echoed_at(datagram).filter(|_| first)
+    }
+
     fn echoed_at(&self, datagram: &Datagram) -> Option<Instant> {
         let echo = datagram.echo.filter(|e| e.incarnation == self.identity.incarnation)?;
         self.sent.iter().rev().find(|(seq, _)| *seq == echo.seq).map(|(_, at)| *at)
     }
 
-    /// The newest datagram of the peer echoes something that this node sent a moment ago.
-    pub fn peer_hears_us(&self, now: Instant, recent: Span) -> bool {
-        let echoed = self.heard.and_then(|(d, _)| self.echoed_at(&d));
-        echoed.is_some_and(|at| now.since(at) <= recent)
+    /// Whether the newest datagram of the peer echoes something that this node had just sent when it arrived.
+    /// Of a peer that is silent nobody knows: then this is what it last was.
+    pub fn peer_hears_us(&self, recent: Span) -> bool {
+        let Some((datagram, arrived)) = self.heard else { return false };
+        self.echoed_at(&datagram).is_some_and(|at| arrived.since(at) <= recent)
     }
 
     /// Some link has a socket.

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::cli::DaemonOptions;
 use crate::config::{Checked, Config, Diagnostics};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
@@ -47,6 +46,18 @@ use picture::Picture;
 const CALLS: usize = 64;
 /// How long the end waits for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the command line tells the daemon.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    pub config: PathBuf,
+    /// Which node of the configuration this is; `None`: the one named like this machine.
+    pub node: Option<String>,
+    /// Overrides `control.socket` of the configuration.
+    pub socket: Option<PathBuf>,
+    /// Filter of the log, as `tracing_subscriber::EnvFilter` reads it.
+    pub log: String,
+}
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +134,18 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
     let left = crate::core::RunTime { had_contact: left.had_contact, lease };
     let node = Node::new(config.settings(me), identity, record, Some(left), clock::now());
     let version = version();
-    Ok(Parts { config, me, identity, keyring, plan, run_time, record: file, node, journal: Journal::default(), version })
+    Ok(Parts {
+        config,
+        me,
+        identity,
+        keyring,
+        plan,
+        run_time,
+        record: file,
+        node,
+        journal: Journal::default(),
+        version,
+    })
 }
 
 /// Program, control and wire versions.
@@ -159,7 +181,9 @@ fn tell_finding(file: &RecordFile) {
     match file.finding() {
         Finding::Clean => {}
         Finding::Created => tracing::info!(%path, "made a new record: this node promotes only after contact"),
-        Finding::TornWrite { slot } => tracing::warn!(%path, slot, "a write of the record was cut off by a crash; the other slot is whole"),
+        Finding::TornWrite { slot } => {
+            tracing::warn!(%path, slot, "a write of the record was cut off by a crash; the other slot is whole")
+        }
         Finding::LostWrite { newest, other } => {
             tracing::error!(%path, newest, other, "an acknowledged write of the record is missing: this disk lies about syncs");
         }
@@ -187,6 +211,7 @@ impl Parts {
         let journal = self.journal.clone();
         let worker = Worker { plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
         worker.start(fence_orders, group_orders)?;
+        let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
             node: self.node,
             heartbeats: Heartbeats::new(links, self.keyring, self.me, self.identity),
@@ -196,7 +221,7 @@ impl Parts {
             fencing,
             group,
             journal: self.journal,
-            notifier: Notifier::start().unwrap_or_default(),
+            notifier,
             picture: Picture::new(self.config.clone(), self.me, self.version, clock::now()),
             stalls: StallMeter::new(),
             links_usable: true,

@@ -101,9 +101,19 @@ impl Picture {
             Event::AlarmsCleared => self.alarms.clear(),
             _ => {}
         }
-        if event.severity() == Severity::Alarm {
-            self.note_alarm(event.kind(), text);
+        match event {
+            // The lost peer is shown as such; the others end when their cause does.
+            Event::PeerLost { .. } => {}
+            Event::DigestAgrees => self.clear_alarm(&Event::DigestDiffers),
+            Event::BecameStandby { .. } => self.clear_alarm(&Event::StopStuck),
+            _ if event.severity() == Severity::Alarm => self.note_alarm(event.kind(), text),
+            _ => {}
         }
+    }
+
+    fn clear_alarm(&mut self, event: &Event) {
+        let kind = event.kind();
+        self.alarms.retain(|a| a.kind != kind);
     }
 
     fn note_alarm(&mut self, kind: String, text: &str) {
@@ -138,7 +148,7 @@ impl Picture {
             version: self.version.clone(),
             uptime_ms: now.since(self.started).as_ms(),
             me: self.me(&status),
-            peer: self.peer(&status, beats, now),
+            peer: self.peer(&status, beats),
             lease: self.lease(&status, node, at, now),
             can_fail_over: can_fail_over(&status),
             blocked: self.blocked(&status, now),
@@ -171,7 +181,7 @@ impl Picture {
         }
     }
 
-    fn peer(&self, status: &Status, beats: &Heartbeats, now: Instant) -> Peer {
+    fn peer(&self, status: &Status, beats: &Heartbeats) -> Peer {
         let contact = match (status.presence, &status.peer) {
             (_, None) => Contact::Never,
             (Presence::Present, Some(_)) => Contact::Present,
@@ -179,18 +189,18 @@ impl Picture {
             (Presence::Lost, Some(_)) => Contact::Lost,
         };
         let silence_ms = status.peer.map(|_| status.silence.as_ms());
-        Peer { name: self.name(self.me.peer()), contact, silence_ms, said: self.said(status, beats, now) }
+        Peer { name: self.name(self.me.peer()), contact, silence_ms, said: self.said(status, beats) }
     }
 
     /// The newest authentic datagram, also one that does not count: it tells a one-way link from a silent peer.
-    fn said(&self, status: &Status, beats: &Heartbeats, now: Instant) -> Option<Said> {
+    fn said(&self, status: &Status, beats: &Heartbeats) -> Option<Said> {
         let (datagram, _) = beats.heard?;
         Some(Said {
             role: datagram.role.into(),
             token: datagram.holding.then_some(datagram.held_token.0),
             standing: datagram.standing.into(),
             ready: datagram.ready,
-            hears_us: beats.peer_hears_us(now, self.config.timing.dead_after),
+            hears_us: beats.peer_hears_us(self.config.timing.dead_after),
             config_differs: status.digest_differs || datagram.digest != self.config.digest,
             leaving: datagram.notices.leave,
         })
@@ -245,7 +255,7 @@ impl Picture {
     }
 
     fn links(&self, beats: &Heartbeats, now: Instant) -> Vec<control::Link> {
-        let hears_us = beats.peer_hears_us(now, self.config.timing.dead_after);
+        let hears_us = beats.peer_hears_us(self.config.timing.dead_after);
         let sides = self.config.links.iter().zip(&beats.links).zip(&beats.refused);
         sides.map(|((configured, link), refused)| self.link(configured, link, *refused, hears_us, now)).collect()
     }
