@@ -124,8 +124,9 @@ impl Disk {
 
     /// The daemon hears that this generation is durable.
     pub fn heard(&mut self, generation: Generation) {
-        while let Some((_, record)) = self.unheard.pop_front_if(|(g, _)| *g <= generation) {
+        while let Some((_, record)) = self.unheard.front().copied().filter(|(g, _)| *g <= generation) {
             self.acknowledged = Some(record);
+            self.unheard.pop_front();
         }
     }
 
