@@ -3,8 +3,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use leasehold::core::{
-    BootId, DataModel, Digest, FirstShooter, Identity, Incarnation, Input, Instant, Node, NodeId, Output, Plan, PowerOn,
-    PromoteAfter, Role, Settings, Span, SystemUuid,
+    BootId, DataModel, Digest, FirstShooter, Identity, Incarnation, Input, Instant, Node, NodeId, Output, Plan,
+    PowerOn, PromoteAfter, Role, Settings, Span, SystemUuid,
 };
 
 const STEPS_A_RENEWAL: u64 = 3;

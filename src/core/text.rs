@@ -204,10 +204,7 @@ impl Hindrance {
                 "this cannot happen in practice: a record is damaged; restore both from their backups"
             }
             Hindrance::NotAdmitted => "it asks by itself; `leasehold failover --force` does not wait for that",
-            Hindrance::NeverAdmitted
-            | Hindrance::Settling
-            | Hindrance::Leaving
-            | Hindrance::Stopping => return None,
+            Hindrance::NeverAdmitted | Hindrance::Settling | Hindrance::Leaving | Hindrance::Stopping => return None,
         })
     }
 }
