@@ -223,7 +223,8 @@ fn put(lines: &mut Vec<Line>, sign: char, at: usize) -> usize {
 /// `br"…"` is raw as well; `for"` is not.
 fn follows_word(chars: &[char], at: usize) -> bool {
     let before = |back: usize| at.checked_sub(back).map(|i| chars[i]).is_some_and(|c| c.is_alphanumeric() || c == '_');
-    before(1) && !(matches!(chars[at - 1], 'b' | 'c') && !before(2))
+    let prefix = at > 0 && matches!(chars[at - 1], 'b' | 'c') && !before(2);
+    before(1) && !prefix
 }
 
 fn raw_hashes(chars: &[char], at: usize) -> Option<usize> {
