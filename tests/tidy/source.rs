@@ -121,6 +121,10 @@ impl Source {
         if segments.len() > prefix.len() && segments.last().is_some_and(|last| last == "self") && !prefix.is_empty() {
             segments.pop();
         }
+        // `use<'a>` of a return type names what is captured: no path at all.
+        if segments.is_empty() {
+            return at;
+        }
         let name = alias.or_else(|| segments.last().cloned());
         if let Some(name) = name.filter(|name| name != "*" && segments.len() > 1) {
             imports.insert(name, segments.clone());
