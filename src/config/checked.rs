@@ -96,8 +96,10 @@ pub struct Agent {
     /// Levels are tried in rising order; all agents of a level must confirm.
     pub level: u32,
     pub scope: Scope,
-    /// Limit of one whole attempt with its verification.
+    /// Limit of one whole attempt with its verification; zero for a manual agent, which answers at once.
     pub timeout: Span,
+    /// How long it usually takes until an `off` has landed.
+    pub typical: Span,
     /// How long a late `off` may still land.
     pub settle: Span,
     pub kind: AgentKind,
@@ -152,6 +154,8 @@ pub struct Resource {
     pub start_timeout: Span,
     /// Share of the stop budget S, SIGKILL and verification included.
     pub stop_timeout: Span,
+    /// Refuses writes of an older token.
+    pub checks_token: bool,
     pub kind: ResourceKind,
 }
 

@@ -128,6 +128,8 @@ pub enum Input {
     Readiness(bool),
     /// The virtual machine's generation id changed: this guest was restored, copied or moved.
     GenerationIdChanged,
+    /// Whether at least one heartbeat link of this node could be bound.
+    LinksUsable(bool),
 }
 
 /// An operator asks.
@@ -191,6 +193,9 @@ pub enum Hindrance {
     NotAdmitted,
     Stopping,
     TokensUsedUp,
+    NoWorkingLink,
+    StartFailed,
+    PowerUnknown,
 }
 
 /// The driver must do this. Outputs are put into effect in order.
@@ -222,6 +227,9 @@ pub enum Output {
     CutClients,
     /// Start the group in order under this token; between any two steps check the armed deadline and this epoch.
     StartResources { epoch: Epoch, token: Token, proof: ProofKind },
+    /// A daemon of this boot left the group running under this token: watch it, start nothing; what is not running
+    /// answers `ResourcesFailed`.
+    AdoptResources { epoch: Epoch, token: Token },
     /// Stop in reverse order, verify that nothing is left, answer `ResourcesStopped`. Ends a start under way.
     StopResources { epoch: Epoch, reason: StopReason },
     /// The primary goes on under a newer token: tell the service.
@@ -301,8 +309,7 @@ pub enum Event {
     OperatorFenceDone { result: FenceResult },
     PowerOnDue { number: u32 },
     PowerOnLimit { limit: u32 },
-    Replay,
-    Reflected,
+    Stopping,
 }
 
 /// Why a command was not carried out.

@@ -1,15 +1,39 @@
 //! The pure protocol machine: decides everything, touches nothing.
 
+mod commands;
+mod contact;
+mod demoting;
+mod detector;
+mod durable;
+mod fencing;
 pub mod ids;
+pub mod invariants;
 pub mod io;
+mod joining;
+pub mod lease;
 pub mod message;
+mod node;
+mod peer;
+mod primary;
+mod proof;
 pub mod record;
 pub mod settings;
+mod settle;
+mod standby;
+mod status;
+mod takeover;
+mod text;
 pub mod time;
 
+pub use detector::Presence;
 pub use ids::*;
 pub use io::*;
 pub use message::*;
+pub use node::{Node, RunTime, RunTimeLease};
 pub use record::{ProofKind, Record};
 pub use settings::*;
+pub use status::{PeerStatus, ResourceState, Status};
 pub use time::{Instant, Span};
+
+#[cfg(test)]
+mod pair;

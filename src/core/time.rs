@@ -144,8 +144,16 @@ pub struct Timers {
 }
 
 impl Timers {
+    /// Sets or moves a timer.
     pub fn set(&mut self, timer: Timer, at: Instant) {
         self.due[timer as usize] = Some(at);
+    }
+
+    /// A new step sets its own timers; heartbeats go on.
+    pub fn clear_all_but_heartbeat(&mut self) {
+        let heartbeat = self.get(Timer::Heartbeat);
+        *self = Timers::default();
+        self.due[Timer::Heartbeat as usize] = heartbeat;
     }
 
     pub fn clear(&mut self, timer: Timer) {

@@ -1,1 +1,115 @@
-//! fence
+//! Makes the peer harmless, and proves it by reading back (protocol section 1).
+//!
+//! ```text
+//!   FencePlan ── levels in rising order, agents of a level side by side ──▶ Report { result, evidence }
+//!      └─ Agent: ipmi (ipmitool), exec (any program), manual (an operator)
+//!            └─ drive: read, switch, read until it holds
+//! ```
+//!
+//! No command's answer is ever a proof; only a reading is (casebook C01, C02). What was sent and what was read goes
+//! into an [`Attempt`], from which the verdict is drawn even when the time runs out in the middle. Secrets leave this
+//! room only through the stdin of the program that needs them.
+
+mod attempt;
+mod drive;
+mod exec;
+mod ipmi;
+mod manual;
+mod plan;
+mod secret;
+
+use std::fmt;
+use std::pin::Pin;
+
+use crate::core::{AgentSet, Scope, Take, TakeResult, Token};
+use crate::process::Untrusted;
+
+pub use attempt::{Attempt, Evidence, Stamp};
+pub use exec::Exec;
+pub use ipmi::Ipmi;
+pub use manual::Manual;
+pub use plan::{Entry, FencePlan, Order, Report};
+pub use secret::{Secret, SecretError};
+
+/// An answer that comes later. Dropping it ends the work and kills its children.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One reading of the target: its power for an agent of node scope, its access for one of resource scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Powered off, detached, revoked: stably, as far as the agent can tell.
+    Off,
+    On,
+    Unknown,
+}
+
+/// The verified end of one agent's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Read back as wanted.
+    Confirmed,
+    /// The device said no, and reading back showed that nothing changed; `highest` when a store named its token.
+    Refused { highest: Option<Token> },
+    /// Nobody knows. Never a proof.
+    Unknown,
+}
+
+/// One device or program that can make a node harmless.
+///
+/// The methods work until they know, without a limit of their own: the plan drops them when the agent's time is over
+/// and takes the verdict from the [`Attempt`].
+pub trait Agent: Send + Sync + fmt::Debug {
+    fn scope(&self) -> Scope;
+
+    /// Makes the target harmless. Reads first: a target that is off already is `Confirmed` without a command.
+    fn off<'a>(&'a self, token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome>;
+
+    /// One settled reading, without changing anything.
+    fn status<'a>(&'a self, attempt: &'a Attempt) -> Pending<'a, Reading>;
+
+    /// Lets the target act again, verified.
+    fn on<'a>(&'a self, token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome>;
+
+    /// Whether this agent has [`Agent::take`] and [`Agent::highest`].
+    fn takes(&self) -> bool {
+        false
+    }
+
+    /// The atomic compare-and-swap at the resource (protocol section 1, "exclusive").
+    fn take<'a>(&'a self, _take: Take, _attempt: &'a Attempt) -> Pending<'a, TakeResult> {
+        Box::pin(async { TakeResult::Unknown })
+    }
+
+    /// The highest token stored at the resource; `None` when it cannot be read.
+    fn highest<'a>(&'a self, _attempt: &'a Attempt) -> Pending<'a, Option<Token>> {
+        Box::pin(async { None })
+    }
+}
+
+/// Why a fence plan cannot be made from the configuration. Found at the start, never first at a failover.
+#[derive(Debug, thiserror::Error)]
+pub enum FenceError {
+    #[error("fence agent {agent:?}: {source}")]
+    Secret { agent: String, source: SecretError },
+    #[error("fence agent {agent:?}: {source}")]
+    Program { agent: String, source: Untrusted },
+    #[error(
+        "fence agent {agent:?}: the password has {length} bytes, IPMI carries at most {limit}; set a shorter one in the BMC"
+    )]
+    PasswordTooLong { agent: String, length: usize, limit: usize },
+    #[error(
+        "fence agent {agent:?}: the password contains {what}, which ipmitool cannot pass on; set another in the BMC"
+    )]
+    PasswordUnusable { agent: String, what: &'static str },
+    #[error("fence agent {agent:?}: the user name has {length} bytes, IPMI carries at most {limit}")]
+    UserTooLong { agent: String, length: usize, limit: usize },
+    #[error("fence agent {agent:?}: cipher suite 0 means no authentication and is never used; take 17 or 3")]
+    NoCipher { agent: String },
+    #[error("fence agent {agent:?} is number {index} of the configuration; at most 32 are allowed")]
+    TooMany { agent: String, index: usize },
+}
+
+/// `set` with the agents of these places.
+fn with_all(set: AgentSet, indices: impl IntoIterator<Item = usize>) -> AgentSet {
+    indices.into_iter().fold(set, AgentSet::with)
+}

@@ -1,0 +1,433 @@
+//! What is written in the file, table by table: types are right, nothing is concluded yet.
+//!
+//! One struct a table, one line a key; the place of each value is kept for the checks that follow.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::diagnostics::Finding;
+use super::value::{At, Field, Findings, Least, Section};
+use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
+
+#[derive(Debug)]
+pub struct Raw {
+    pub cluster: Cluster,
+    pub nodes: Vec<Node>,
+    pub links: Vec<Link>,
+    pub timing: Timing,
+    pub fence: Fence,
+    pub resources: Vec<Resource>,
+    pub control: Control,
+    pub paths: Paths,
+}
+
+#[derive(Debug)]
+pub struct Cluster {
+    pub name: Option<At<String>>,
+    pub key: Option<At<PathBuf>>,
+    pub data: Option<At<DataModel>>,
+    /// `lone_primary = "stop"`: accepted in so many words.
+    pub lone_primary_stops: Field<()>,
+}
+
+#[derive(Debug)]
+pub struct Node {
+    pub span: Range<usize>,
+    pub name: Option<At<String>>,
+    pub is_virtual: Field<bool>,
+}
+
+/// A table of one string for each node.
+pub type PerNode = Vec<(At<String>, At<String>)>;
+
+#[derive(Debug)]
+pub struct Link {
+    pub span: Range<usize>,
+    pub name: Option<At<String>>,
+    pub port: Field<u32>,
+    /// Where `addresses` stands, if it does.
+    pub addresses_span: Option<Range<usize>>,
+    pub addresses: PerNode,
+    pub devices: PerNode,
+}
+
+/// `[heartbeat]`, `[lease]`, `[guard]`, `[promote]`, `[join]`, `[leave]`, and the timing of `[fence]`.
+#[derive(Debug)]
+pub struct Timing {
+    pub interval: Field<Span>,
+    pub dead_after: Field<Span>,
+    pub round_trip: Field<Span>,
+    pub term: Field<Span>,
+    pub margin: Field<Span>,
+    pub pause: Field<Span>,
+    pub drift_ppm: Field<u32>,
+    pub watchdog: Field<Watchdog>,
+    pub reset: Field<Span>,
+    pub head_start: Field<Span>,
+    pub fence_bound: Field<Span>,
+    pub promote_after: Field<PromoteAfter>,
+    pub start_backoff: Field<Span>,
+    pub join_wait: Field<Span>,
+    pub join_fence: Field<bool>,
+    pub boot_time: Field<Span>,
+    pub leave_timeout: Field<Span>,
+}
+
+/// `guard.watchdog`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watchdog {
+    None,
+    /// The shortest that lets an orderly stop end.
+    Auto,
+    After(Span),
+}
+
+#[derive(Debug)]
+pub struct Fence {
+    /// Where `fence = "confirm-only"` stands, if it does.
+    pub confirm_only: Option<Range<usize>>,
+    pub first: Field<FirstShooter>,
+    pub power_on: Field<bool>,
+    pub power_on_limit: Field<u32>,
+    pub agents: Vec<Agent>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Ipmi,
+    Exec,
+    Manual,
+}
+
+#[derive(Debug)]
+pub struct Agent {
+    pub span: Range<usize>,
+    pub name: Option<At<String>>,
+    pub target: Option<At<String>>,
+    pub kind: Option<At<Kind>>,
+    pub level: Field<u32>,
+    pub scope: Field<Scope>,
+    pub timeout: Field<Span>,
+    pub typical: Field<Span>,
+    pub settle: Field<Span>,
+    pub over: Field<String>,
+    pub ipmi: Option<Ipmi>,
+    pub exec: Option<Exec>,
+}
+
+#[derive(Debug)]
+pub struct Ipmi {
+    pub address: Option<At<String>>,
+    pub port: Field<u32>,
+    pub user: Option<At<String>>,
+    pub password_file: Field<PathBuf>,
+    pub password_credential: Field<String>,
+    pub cipher_suite: Field<u32>,
+    pub privilege: Field<&'static str>,
+    pub stable_reads: Field<u32>,
+    pub poll: Field<Span>,
+    /// `power = "independent"`: the BMC stays alive when its host has lost all power.
+    pub independent_power: Field<bool>,
+}
+
+#[derive(Debug)]
+pub struct Exec {
+    pub program: Option<At<PathBuf>>,
+    pub args: Field<Vec<String>>,
+    pub settings: PerNode,
+    pub take: Field<bool>,
+}
+
+#[derive(Debug)]
+pub struct Resource {
+    pub span: Range<usize>,
+    pub name: Option<At<String>>,
+    pub start_timeout: Field<Span>,
+    pub stop_timeout: Field<Span>,
+    pub checks_token: Field<bool>,
+    pub start: Option<At<Vec<String>>>,
+    pub stop: Field<Vec<String>>,
+    pub status: Field<Vec<String>>,
+    pub ready: Field<Vec<String>>,
+    pub interval: Field<Span>,
+    pub foreground: Field<bool>,
+    pub environment: PerNode,
+    pub user: Field<String>,
+    pub directory: Field<PathBuf>,
+}
+
+#[derive(Debug)]
+pub struct Control {
+    pub socket: Field<PathBuf>,
+    pub read_group: Field<String>,
+    pub command_group: Field<String>,
+}
+
+#[derive(Debug)]
+pub struct Paths {
+    pub state: Field<PathBuf>,
+    pub runtime: Field<PathBuf>,
+}
+
+/// Reads the whole document, reporting wrong types, missing and unknown keys.
+pub fn read(document: &Spanned<DeTable<'_>>, f: &mut Findings) -> Raw {
+    let mut root = Section::root(document);
+    let cluster = cluster(root.table("cluster", f), f);
+    let nodes = root.tables("node", f).into_iter().map(|s| node(s, f)).collect();
+    let links = root.tables("link", f).into_iter().map(|s| link(s, f)).collect();
+    let (fence_section, confirm_only) = fence_section(&mut root, f);
+    let (fence, fence_timing) = fence(fence_section, confirm_only, f);
+    let timing = timing(&mut root, fence_timing, f);
+    let resources = root.tables("resource", f).into_iter().map(|s| resource(s, f)).collect();
+    let control = control(root.table("control", f), f);
+    let paths = paths(root.table("paths", f), f);
+    root.finish(f);
+    f.report_unknown();
+    Raw { cluster, nodes, links, timing, fence, resources, control, paths }
+}
+
+fn cluster(mut s: Section<'_>, f: &mut Findings) -> Cluster {
+    let name = s.name("name", f);
+    let key = s.path("key", f);
+    let data = s.word("data", &[("shared", DataModel::Shared), ("replicated", DataModel::Replicated)], f);
+    let lone_primary_stops = s.word("lone_primary", &[("stop", ())], f);
+    let raw = Cluster {
+        name: s.require(name, "name", "\"estuary\"", f),
+        key: s.require(key, "key", "\"/etc/leasehold/key\"", f),
+        data: s.require(data, "data", "\"shared\"` or `data = \"replicated\"", f),
+        lone_primary_stops,
+    };
+    s.finish(f);
+    raw
+}
+
+fn node(mut s: Section<'_>, f: &mut Findings) -> Node {
+    let name = s.name("name", f);
+    let name = s.require(name, "name", "\"heron\"", f);
+    let raw = Node { span: s.span.clone(), name, is_virtual: s.boolean("virtual", f) };
+    s.finish(f);
+    raw
+}
+
+fn link(mut s: Section<'_>, f: &mut Findings) -> Link {
+    let name = s.name("name", f);
+    let raw = Link {
+        span: s.span.clone(),
+        name: s.require(name, "name", "\"lan\"", f),
+        port: s.integer("port", 1..=65535, f),
+        addresses_span: s.key_span("addresses"),
+        addresses: s.strings_by_key("addresses", f),
+        devices: s.strings_by_key("devices", f),
+    };
+    s.finish(f);
+    raw
+}
+
+/// `fence = "confirm-only"` or `[fence]`.
+fn fence_section<'a>(root: &mut Section<'a>, f: &mut Findings) -> (Section<'a>, Option<Range<usize>>) {
+    let Some(word) = root.if_string("fence") else { return (root.table("fence", f), None) };
+    if word.value != "confirm-only" {
+        let finding = Finding::error("`fence` is neither a table nor \"confirm-only\"").at(&word.span, "no such word");
+        f.push(finding.help("write `fence = \"confirm-only\"`, or a [fence] table with agents"));
+    }
+    // An empty table in its place, so that the keys of [fence] are known to the suggestions.
+    let absent = root.table_beside("fence");
+    (absent, Some(word.span))
+}
+
+struct FenceTiming {
+    head_start: Field<Span>,
+    bound: Field<Span>,
+}
+
+fn fence(mut s: Section<'_>, confirm_only: Option<Range<usize>>, f: &mut Findings) -> (Fence, FenceTiming) {
+    let timing = FenceTiming {
+        head_start: s.duration("head_start", Least::Millisecond, f),
+        bound: s.duration("bound", Least::Millisecond, f),
+    };
+    let raw = Fence {
+        confirm_only,
+        first: s.word("first", &[("primary", FirstShooter::Primary), ("standby", FirstShooter::Standby)], f),
+        power_on: s.word("power_on", &[("never", false), ("after-promotion", true)], f),
+        power_on_limit: s.integer("power_on_limit", 1..=100, f),
+        agents: s.tables("agent", f).into_iter().map(|a| agent(a, f)).collect(),
+    };
+    s.finish(f);
+    (raw, timing)
+}
+
+fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
+    let name = s.name("name", f);
+    let target = s.name("target", f);
+    let kind = s.word("kind", &[("ipmi", Kind::Ipmi), ("exec", Kind::Exec), ("manual", Kind::Manual)], f);
+    let mut raw = Agent {
+        span: s.span.clone(),
+        name: s.require(name, "name", "\"bmc-heron\"", f),
+        target: s.require(target, "target", "\"heron\"", f),
+        kind: s.require(kind, "kind", "\"ipmi\"", f),
+        level: s.integer("level", 1..=99, f),
+        scope: Field::Absent,
+        timeout: Field::Absent,
+        typical: Field::Absent,
+        settle: Field::Absent,
+        over: Field::Absent,
+        ipmi: None,
+        exec: None,
+    };
+    let Some(kind) = raw.kind.as_ref().map(|k| k.value) else { return raw };
+    if kind != Kind::Manual {
+        read_limits(&mut raw, &mut s, f);
+    }
+    match kind {
+        Kind::Ipmi => raw.ipmi = Some(ipmi(&mut s, f)),
+        Kind::Exec => raw.exec = Some(exec(&mut s, f)),
+        Kind::Manual => {}
+    }
+    s.of_kind(match kind {
+        Kind::Ipmi => "ipmi",
+        Kind::Exec => "exec",
+        Kind::Manual => "manual",
+    });
+    s.finish(f);
+    raw
+}
+
+/// What every agent has that acts by itself.
+fn read_limits(raw: &mut Agent, s: &mut Section<'_>, f: &mut Findings) {
+    raw.scope = s.word("scope", &[("node", Scope::Node), ("resource", Scope::Resource)], f);
+    raw.timeout = s.fence_limit("timeout", f);
+    raw.typical = s.duration("typical", Least::Millisecond, f);
+    raw.settle = s.duration("settle", Least::Zero, f);
+    raw.over = s.name("over", f);
+}
+
+fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
+    let address = s.string("address", f);
+    let user = s.string("user", f);
+    let literal = refuse_literal_password(s, f);
+    let password_file = s.path("password_file", f);
+    Ipmi {
+        address: s.require(address, "address", "\"192.0.2.11\"", f),
+        port: s.integer("port", 1..=65535, f),
+        user: s.require(user, "user", "\"fence\"", f),
+        password_file: if literal { Field::Bad } else { password_file },
+        password_credential: s.name("password_credential", f),
+        cipher_suite: s.integer("cipher_suite", 0..=255, f),
+        privilege: s.word("privilege", &[("administrator", "ADMINISTRATOR"), ("operator", "OPERATOR")], f),
+        stable_reads: s.integer("stable_reads", 1..=20, f),
+        poll: s.duration("poll", Least::Millisecond, f),
+        independent_power: s.word("power", &[("host", false), ("independent", true)], f),
+    }
+}
+
+fn refuse_literal_password(s: &mut Section<'_>, f: &mut Findings) -> bool {
+    let Some(span) = s.key_span("password") else { return false };
+    s.know("password");
+    let finding = Finding::error("a password stands in the configuration");
+    let finding = finding.at(&span, "its value is not read and not shown");
+    let finding = finding.note("this file is copied, compared and pasted into tickets; a secret is not");
+    f.push(finding.help(
+        "put the password into a file of mode 0600 and write `password_file = \"/etc/leasehold/bmc-heron\"`, or give it \
+         to the unit with LoadCredential= and write `password_credential = \"bmc-heron\"`; then change the password",
+    ));
+    true
+}
+
+fn exec(s: &mut Section<'_>, f: &mut Findings) -> Exec {
+    let program = s.path("program", f);
+    Exec {
+        program: s.require(program, "program", "\"/usr/local/libexec/fence-outlet\"", f),
+        args: s.strings("args", f),
+        settings: s.strings_by_key("settings", f),
+        take: s.boolean("take", f),
+    }
+}
+
+fn timing(root: &mut Section<'_>, fence: FenceTiming, f: &mut Findings) -> Timing {
+    let mut heartbeat = root.table("heartbeat", f);
+    let mut lease = root.table("lease", f);
+    let mut guard = root.table("guard", f);
+    let mut promote = root.table("promote", f);
+    let mut join = root.table("join", f);
+    let mut leave = root.table("leave", f);
+    let after = [("fence", PromoteAfter::Fence), ("fence+lease", PromoteAfter::FenceAndLease)];
+    let raw = Timing {
+        interval: heartbeat.duration("interval", Least::Millisecond, f),
+        dead_after: heartbeat.duration("dead_after", Least::Millisecond, f),
+        round_trip: heartbeat.duration("round_trip", Least::Zero, f),
+        term: lease.duration("term", Least::Millisecond, f),
+        margin: lease.duration("margin", Least::Millisecond, f),
+        pause: lease.duration("pause", Least::Zero, f),
+        drift_ppm: lease.integer("drift_ppm", 0..=50_000, f),
+        watchdog: watchdog(&mut guard, f),
+        reset: guard.duration("reset", Least::Zero, f),
+        head_start: fence.head_start,
+        fence_bound: fence.bound,
+        promote_after: promote.word("after", &after, f),
+        start_backoff: promote.duration("start_backoff", Least::Millisecond, f),
+        join_wait: join.duration("wait", Least::Millisecond, f),
+        join_fence: join.boolean("fence", f),
+        boot_time: join.duration("boot_time", Least::Millisecond, f),
+        leave_timeout: leave.duration("timeout", Least::Millisecond, f),
+    };
+    [heartbeat, lease, guard, promote, join, leave].into_iter().for_each(|s| s.finish(f));
+    raw
+}
+
+fn watchdog(guard: &mut Section<'_>, f: &mut Findings) -> Field<Watchdog> {
+    let word = guard.if_string("watchdog");
+    let given = |value, span| Field::Given(At { value, span });
+    match word.as_ref().map(|w| w.value.as_str()) {
+        Some("none") => given(Watchdog::None, word.map(|w| w.span).unwrap_or_default()),
+        Some("auto") => given(Watchdog::Auto, word.map(|w| w.span).unwrap_or_default()),
+        _ => match guard.duration("watchdog", Least::Millisecond, f) {
+            Field::Given(at) => given(Watchdog::After(at.value), at.span),
+            Field::Absent => Field::Absent,
+            Field::Bad => Field::Bad,
+        },
+    }
+}
+
+fn resource(mut s: Section<'_>, f: &mut Findings) -> Resource {
+    let name = s.name("name", f);
+    let kind = s.word("kind", &[("exec", ())], f);
+    let start = s.command("start", f);
+    let raw = Resource {
+        span: s.span.clone(),
+        name: s.require(name, "name", "\"service\"", f),
+        start_timeout: s.duration("start_timeout", Least::Millisecond, f),
+        stop_timeout: s.duration("stop_timeout", Least::Millisecond, f),
+        checks_token: s.boolean("checks_token", f),
+        start: s.require(start, "start", "[\"/usr/sbin/serviced\"]", f),
+        stop: s.command("stop", f),
+        status: s.command("status", f),
+        ready: s.command("ready", f),
+        interval: s.duration("interval", Least::Millisecond, f),
+        foreground: s.boolean("foreground", f),
+        environment: s.strings_by_key("environment", f),
+        user: s.string("user", f),
+        directory: s.path("directory", f),
+    };
+    s.require(kind, "kind", "\"exec\"", f);
+    s.finish(f);
+    raw
+}
+
+fn control(mut s: Section<'_>, f: &mut Findings) -> Control {
+    let raw = Control {
+        socket: s.path("socket", f),
+        read_group: s.string("read_group", f),
+        command_group: s.string("command_group", f),
+    };
+    s.finish(f);
+    raw
+}
+
+fn paths(mut s: Section<'_>, f: &mut Findings) -> Paths {
+    let raw = Paths { state: s.path("state", f), runtime: s.path("runtime", f) };
+    s.finish(f);
+    raw
+}

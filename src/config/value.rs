@@ -1,0 +1,488 @@
+//! Reads typed values out of the parsed document, each with its place, and goes on after an error.
+//!
+//! A serde mirror would stop at the first unknown key or wrong type; an operator who repairs a file wants all of them.
+//! So a [`Section`] walks one table of the document: every key that is asked for is thereby known, and what is left
+//! over in the end is unknown.
+
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+
+use jiff::SignedDuration;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::{Finding, Severity};
+use super::suggest;
+use crate::core::Span;
+
+/// Longest duration that may be written: far above any sensible one, far below what would overflow the arithmetic.
+const LONGEST: Span = Span::from_secs(24 * 3600);
+
+/// A value and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At<T> {
+    pub value: T,
+    pub span: Range<usize>,
+}
+
+/// What a key holds. `Bad` has been reported already: nothing is concluded from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Field<T> {
+    Absent,
+    Bad,
+    Given(At<T>),
+}
+
+impl<T> Field<T> {
+    pub fn given(&self) -> Option<&At<T>> {
+        match self {
+            Field::Given(at) => Some(at),
+            Field::Absent | Field::Bad => None,
+        }
+    }
+
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Field::Bad)
+    }
+
+    pub fn span(&self) -> Option<&Range<usize>> {
+        self.given().map(|at| &at.span)
+    }
+}
+
+impl<T: Clone> Field<T> {
+    pub fn value(&self) -> Option<T> {
+        self.given().map(|at| at.value.clone())
+    }
+
+    pub fn value_or(&self, default: T) -> T {
+        self.value().unwrap_or(default)
+    }
+}
+
+/// The smallest duration that makes sense for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Least {
+    Zero,
+    Millisecond,
+}
+
+/// Collects findings, and the keys of each kind of table.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub list: Vec<Finding>,
+    known: BTreeMap<String, Vec<&'static str>>,
+    unknown: Vec<(String, At<String>)>,
+}
+
+impl Findings {
+    pub fn push(&mut self, finding: Finding) {
+        self.list.push(finding);
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|f| f.severity == Severity::Error)
+    }
+
+    /// Reports the unknown keys, now that all known ones have been asked for.
+    pub fn report_unknown(&mut self) {
+        for (label, key) in std::mem::take(&mut self.unknown) {
+            let finding = Finding::error(format!("unknown key `{}` in {label}", key.value));
+            let finding = finding.at(&key.span, "nothing reads this");
+            let help = self.help_for_unknown(&label, &key.value);
+            self.list.push(finding.help(help));
+        }
+    }
+
+    fn help_for_unknown(&self, label: &str, key: &str) -> String {
+        let own = self.known.get(label).map_or(&[][..], Vec::as_slice);
+        if let Some(near) = suggest::closest(key, own.iter().copied()) {
+            return format!("did you mean `{near}`?");
+        }
+        let elsewhere = self.known.iter().filter(|(_, keys)| keys.contains(&key)).map(|(l, _)| l.as_str());
+        match elsewhere.collect::<Vec<_>>()[..] {
+            [] => format!("{label} takes {}", suggest::list(own.iter().copied())),
+            ref tables => format!("`{key}` belongs in {}", tables.join(" or ")),
+        }
+    }
+}
+
+/// One table of the document.
+#[derive(Debug)]
+pub struct Section<'a> {
+    /// As people call it: `[lease]`, `[[link]]`, "the top level".
+    pub label: String,
+    /// Its header.
+    pub span: Range<usize>,
+    path: String,
+    table: Option<&'a DeTable<'a>>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    pub fn root(document: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+        let table = Some(document.get_ref());
+        Section { label: "the top level".into(), span: 0..0, path: String::new(), table, known: Vec::new() }
+    }
+
+    fn child(&self, key: &str, array: bool, span: Range<usize>, table: Option<&'a DeTable<'a>>) -> Section<'a> {
+        let path = self.path_of(key);
+        let label = if array { format!("[[{path}]]") } else { format!("[{path}]") };
+        Section { label, span, path, table, known: Vec::new() }
+    }
+
+    /// The full name of a key: `lease.term`.
+    pub fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Narrows the label to one kind of table, because each kind has keys of its own.
+    pub fn of_kind(&mut self, kind: &str) {
+        self.label = format!("{} of kind \"{kind}\"", self.label);
+    }
+
+    /// Where a key stands, not its value.
+    pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
+        self.table?.iter().find(|(k, _)| k.get_ref() == key).map(|(k, _)| k.span())
+    }
+
+    /// Counts a key as known although its value is not read.
+    pub fn know(&mut self, key: &'static str) {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+    }
+
+    fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.know(key);
+        self.table?.iter().find(|(k, _)| k.get_ref() == key).map(|(_, v)| v)
+    }
+
+    /// The value of a key if it is a string; a key that may hold a string or a table is asked for twice.
+    pub fn if_string(&mut self, key: &'static str) -> Option<At<String>> {
+        let value = self.value(key)?;
+        Some(At { value: value.get_ref().as_str()?.to_string(), span: value.span() })
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        f: &mut Findings,
+        convert: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Field<T> {
+        let Some(value) = self.value(key) else { return Field::Absent };
+        match convert(value.get_ref()) {
+            Some(converted) => Field::Given(At { value: converted, span: value.span() }),
+            None => {
+                f.push(wrong_type(&self.path_of(key), wanted, value));
+                Field::Bad
+            }
+        }
+    }
+
+    /// Turns a string into something narrower; `Err` holds the label for the carets and the remedy.
+    fn narrow<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        f: &mut Findings,
+        parse: impl FnOnce(&str) -> Result<T, (String, String)>,
+    ) -> Field<T> {
+        let text = match self.read(key, wanted, f, |v| v.as_str()) {
+            Field::Given(text) => text,
+            Field::Absent => return Field::Absent,
+            Field::Bad => return Field::Bad,
+        };
+        match parse(text.value) {
+            Ok(value) => Field::Given(At { value, span: text.span }),
+            Err((label, help)) => {
+                let title = format!("`{}` is not {wanted}", self.path_of(key));
+                f.push(Finding::error(title).at(&text.span, label).help(help));
+                Field::Bad
+            }
+        }
+    }
+
+    pub fn string(&mut self, key: &'static str, f: &mut Findings) -> Field<String> {
+        self.narrow(key, "a string", f, |text| match text {
+            "" => Err(("empty".into(), "give it a value, or leave the key out".into())),
+            _ if text.contains('\0') => Err(("has a NUL byte".into(), "remove the NUL byte".into())),
+            _ => Ok(text.to_string()),
+        })
+    }
+
+    /// A name: it stands in messages, file names and environment variables, so it is kept plain.
+    pub fn name(&mut self, key: &'static str, f: &mut Findings) -> Field<String> {
+        self.narrow(key, "a name", f, |text| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            match text {
+                "" => Err(("empty".into(), "give it a name such as \"heron\"".into())),
+                _ if text.len() > 63 => Err(("longer than 63 bytes".into(), "shorten it".into())),
+                _ if !text.chars().all(plain) => {
+                    Err(("has other characters".into(), "use letters, digits, `-`, `_` and `.` only".into()))
+                }
+                _ => Ok(text.to_string()),
+            }
+        })
+    }
+
+    /// An absolute path.
+    pub fn path(&mut self, key: &'static str, f: &mut Findings) -> Field<PathBuf> {
+        self.narrow(key, "an absolute path", f, absolute)
+    }
+
+    /// One of a few words.
+    pub fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)], f: &mut Findings) -> Field<T> {
+        let all = words.iter().map(|(w, _)| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ");
+        self.narrow(key, &all, f, |text| match words.iter().find(|(w, _)| *w == text) {
+            Some((_, value)) => Ok(*value),
+            None => {
+                let near = suggest::closest(text, words.iter().map(|(w, _)| *w));
+                let help = near.map_or(format!("write {all}"), |w| format!("did you mean \"{w}\"?"));
+                Err(("no such word".into(), help))
+            }
+        })
+    }
+
+    pub fn duration(&mut self, key: &'static str, least: Least, f: &mut Findings) -> Field<Span> {
+        if let Some(DeValue::Integer(n)) = self.value(key).map(Spanned::get_ref) {
+            let (path, text, span) = (self.path_of(key), n.to_string(), self.value(key).map(Spanned::span));
+            let finding = Finding::error(format!("`{path}` has no unit"));
+            let finding = finding.at_some(span.as_ref(), "a number without a unit");
+            f.push(finding.help(format!("write \"{text}ms\" or \"{text}s\"")));
+            return Field::Bad;
+        }
+        self.narrow(key, "a duration", f, |text| duration(text, least))
+    }
+
+    /// The limit of a fence agent: without an end to it, F would not be finite (protocol section 2).
+    pub fn fence_limit(&mut self, key: &'static str, f: &mut Findings) -> Field<Span> {
+        match self.if_string(key) {
+            Some(text) if is_endless(&text.value) => {
+                let finding = Finding::error("F is not finite").at(&text.span, "this attempt need not end");
+                let finding = finding.note("F bounds one whole fence attempt; without it no take-over is bounded");
+                f.push(finding.help("write how long one attempt and its verification may take, such as \"20s\""));
+                Field::Bad
+            }
+            _ => self.duration(key, Least::Millisecond, f),
+        }
+    }
+
+    pub fn integer(&mut self, key: &'static str, range: RangeInclusive<u32>, f: &mut Findings) -> Field<u32> {
+        let number = self.read(key, "an integer", f, |v| {
+            v.as_integer().map(|n| i64::from_str_radix(n.as_str(), n.radix()).unwrap_or(i64::MAX))
+        });
+        let Field::Given(at) = number else { return if number.is_bad() { Field::Bad } else { Field::Absent } };
+        match u32::try_from(at.value).ok().filter(|n| range.contains(n)) {
+            Some(value) => Field::Given(At { value, span: at.span }),
+            None => {
+                let (low, high) = range.into_inner();
+                let finding = Finding::error(format!("`{}` is out of range", self.path_of(key)));
+                f.push(finding.at(&at.span, "out of range").help(format!("write a number from {low} to {high}")));
+                Field::Bad
+            }
+        }
+    }
+
+    pub fn boolean(&mut self, key: &'static str, f: &mut Findings) -> Field<bool> {
+        self.read(key, "true or false", f, DeValue::as_bool)
+    }
+
+    /// An array of strings.
+    pub fn strings(&mut self, key: &'static str, f: &mut Findings) -> Field<Vec<String>> {
+        self.read(key, "an array of strings", f, |v| {
+            v.as_array()?.iter().map(|s| s.get_ref().as_str().map(String::from)).collect()
+        })
+    }
+
+    /// A command: program and arguments, run without a shell.
+    pub fn command(&mut self, key: &'static str, f: &mut Findings) -> Field<Vec<String>> {
+        if let Some(text) = self.if_string(key) {
+            let words = text.value.split_whitespace().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(", ");
+            let finding = Finding::error(format!("`{}` is one string, not a list of arguments", self.path_of(key)));
+            let finding = finding.at(&text.span, "no shell will take this apart");
+            f.push(finding.help(format!("write [{words}]")));
+            return Field::Bad;
+        }
+        let words = self.strings(key, f);
+        let Some(at) = words.given() else { return words };
+        let problem = match at.value.first() {
+            None => Some(("empty".into(), "name the program, as an absolute path".into())),
+            Some(_) if at.value.iter().any(|w| w.contains('\0')) => {
+                Some(("has a NUL byte".into(), "remove the NUL byte".into()))
+            }
+            Some(program) => absolute(program).err(),
+        };
+        let Some((label, help)) = problem else { return words };
+        let title = format!("`{}` does not begin with a program", self.path_of(key));
+        f.push(Finding::error(title).at(&at.span, label).help(help));
+        Field::Bad
+    }
+
+    /// A table of strings, in the order of its keys.
+    pub fn strings_by_key(&mut self, key: &'static str, f: &mut Findings) -> Vec<(At<String>, At<String>)> {
+        let path = self.path_of(key);
+        let Field::Given(table) = self.read(key, "a table", f, |v| v.as_table()) else { return Vec::new() };
+        let mut entries = Vec::new();
+        for (name, value) in table.value {
+            let name = At { value: name.get_ref().to_string(), span: name.span() };
+            match value.get_ref().as_str() {
+                Some(text) => entries.push((name, At { value: text.to_string(), span: value.span() })),
+                None => f.push(wrong_type(&format!("{path}.{}", name.value), "a string", value)),
+            }
+        }
+        entries
+    }
+
+    /// A table below this one; an absent one when it is not there, so that its keys are known all the same.
+    pub fn table(&mut self, key: &'static str, f: &mut Findings) -> Section<'a> {
+        if let Some(value) = self.value(key).filter(|v| v.get_ref().is_array()) {
+            let path = self.path_of(key);
+            let finding = Finding::error(format!("`{path}` must be one table, not a list of tables"));
+            f.push(finding.at(&value.span(), "a list").help(format!("write [{path}]")));
+            return self.table_beside(key);
+        }
+        match self.read(key, "a table", f, |v| v.as_table()) {
+            Field::Given(at) => self.child(key, false, at.span, Some(at.value)),
+            Field::Absent | Field::Bad => self.child(key, false, 0..0, None),
+        }
+    }
+
+    /// An absent table below this one, where something else stands under that name.
+    pub fn table_beside(&self, key: &str) -> Section<'a> {
+        self.child(key, false, 0..0, None)
+    }
+
+    /// All tables of an array of tables, `[[key]]`.
+    pub fn tables(&mut self, key: &'static str, f: &mut Findings) -> Vec<Section<'a>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let path = self.path_of(key);
+        let Some(array) = value.get_ref().as_array() else {
+            let finding = Finding::error(format!("`{path}` must be an array of tables"));
+            f.push(finding.at(&value.span(), "one table").help(format!("write [[{path}]]")));
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for element in array.iter() {
+            match element.get_ref().as_table() {
+                Some(table) => sections.push(self.child(key, true, element.span(), Some(table))),
+                None => f.push(wrong_type(&path, "an array of tables", element)),
+            }
+        }
+        sections
+    }
+
+    /// The value of a key without which the table means nothing.
+    pub fn require<T>(&self, field: Field<T>, key: &str, example: &str, f: &mut Findings) -> Option<At<T>> {
+        match field {
+            Field::Given(at) => return Some(at),
+            Field::Bad => return None,
+            Field::Absent => {}
+        }
+        let path = self.path_of(key);
+        let finding = Finding::error(format!("`{path}` is missing")).help(format!("add `{key} = {example}`"));
+        f.push(match self.table {
+            Some(_) => finding.at(&self.span, format!("{} needs `{key}`", self.label)),
+            None => finding.help(format!("in a table {}, which the file does not have yet", self.label)),
+        });
+        None
+    }
+
+    /// Ends the reading: whatever has not been asked for is unknown.
+    pub fn finish(self, f: &mut Findings) {
+        for (key, _) in self.table.into_iter().flatten() {
+            if !self.known.contains(&key.get_ref().as_ref()) {
+                let key = At { value: key.get_ref().escape_debug().to_string(), span: key.span() };
+                f.unknown.push((self.label.clone(), key));
+            }
+        }
+        let known = f.known.entry(self.label).or_default();
+        for key in self.known {
+            if !known.contains(&key) {
+                known.push(key);
+            }
+        }
+    }
+}
+
+fn wrong_type(path: &str, wanted: &str, value: &Spanned<DeValue<'_>>) -> Finding {
+    let found = match value.get_ref() {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    };
+    let finding = Finding::error(format!("`{path}` must be {wanted}, not {found}")).at(&value.span(), found);
+    match (wanted, value.get_ref()) {
+        ("true or false", DeValue::String(_)) => finding.help("write true or false without quotes"),
+        ("an integer", DeValue::String(_)) => finding.help("write the number without quotes"),
+        ("a duration", DeValue::Float(n)) => finding.help(format!("write \"{n}s\", with unit and quotes")),
+        _ => finding.help(format!("write {}", example(wanted))),
+    }
+}
+
+fn example(wanted: &str) -> &str {
+    match wanted {
+        "a duration" => "a duration in quotes, such as \"250ms\", \"1.5s\" or \"2m\"",
+        "an array of strings" => "strings in brackets, such as [\"one\", \"two\"]",
+        "a table" => "a table, such as { name = \"value\" }",
+        "a string" | "a name" | "an absolute path" => "text in quotes",
+        other => other,
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, (String, String)> {
+    match text {
+        _ if text.contains('\0') => Err(("has a NUL byte".into(), "remove the NUL byte".into())),
+        _ if text.starts_with('/') => Ok(PathBuf::from(text)),
+        _ => Err(("does not begin with `/`".into(), "write the whole path: the daemon runs in no directory".into())),
+    }
+}
+
+fn is_endless(text: &str) -> bool {
+    matches!(text, "none" | "never" | "infinite" | "infinity" | "inf" | "forever" | "unlimited" | "0" | "0s")
+}
+
+/// Reads "250ms", "1.5s", "2m"; everything between `least` and a day.
+fn duration(text: &str, least: Least) -> Result<Span, (String, String)> {
+    const EXAMPLES: &str = "write a number and a unit, such as \"250ms\", \"1.5s\" or \"2m\"";
+    if is_endless(text) && !text.starts_with('0') {
+        return Err(("not finite".into(), "every wait here has to end: write how long it may take at most".into()));
+    }
+    let Ok(parsed) = text.parse::<SignedDuration>() else {
+        return Err(("number and unit expected".into(), EXAMPLES.into()));
+    };
+    let Ok(positive) = std::time::Duration::try_from(parsed) else {
+        return Err(("negative".into(), "a duration cannot be negative".into()));
+    };
+    match (Span::from(positive), least) {
+        (span, _) if span > LONGEST => Err(("longer than a day".into(), "write at most \"24h\"".into())),
+        (span, Least::Millisecond) if span < Span::from_ms(1) => {
+            Err(("shorter than 1ms".into(), "write at least \"1ms\"".into()))
+        }
+        (span, _) => Ok(span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        let read = |text| duration(text, Least::Millisecond).ok();
+        assert_eq!(read("250ms"), Some(Span::from_ms(250)));
+        assert_eq!(read("1.5s"), Some(Span::from_ms(1500)));
+        assert_eq!(read("2m"), Some(Span::from_secs(120)));
+        assert_eq!(read("1m 30s"), Some(Span::from_secs(90)));
+        for wrong in ["", "5", "5 parsecs", "-1s", "1s ago", "0s", "forever", "25h", "999999999999999999999s"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert_eq!(duration("0s", Least::Zero), Ok(Span::ZERO));
+    }
+}

@@ -1,0 +1,311 @@
+//! Probes and fence attempts: launched at a silent peer, voided by contact, answered with a proof or not.
+
+use super::ids::Token;
+use super::io::{Event, FenceResult, Hindrance, Job, Output, PowerReading, StopReason, Take};
+use super::message::{Activity, Standing};
+use super::node::{Node, RoleState};
+use super::proof::{self, Proof};
+use super::settings::{DataModel, FirstShooter, Plan};
+use super::time::{Instant, Span};
+
+/// One fence attempt under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    job: Job,
+    started: Instant,
+    by_operator: bool,
+    /// There was contact since it was launched: it proves nothing any more.
+    voided: bool,
+}
+
+/// Everything launched at the peer, and what came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Fencing {
+    probe: Option<Job>,
+    /// The beginning of the silence in which the last probe was launched: one probe a silence.
+    probed: Option<Instant>,
+    reading: Option<PowerReading>,
+    attempt: Option<Attempt>,
+    /// The token minted for the attempts of this silence (exclusive plans): retries reuse it.
+    minted: Option<Token>,
+    proof: Option<Proof>,
+    retry_at: Option<Instant>,
+    tries: u32,
+    last: Option<FenceResult>,
+    told_too_late: bool,
+}
+
+impl Fencing {
+    pub fn activity(&self) -> Activity {
+        match (&self.proof, &self.attempt) {
+            (Some(_), _) => Activity::Proof,
+            (None, Some(_)) => Activity::Attempt,
+            (None, None) => Activity::Idle,
+        }
+    }
+
+    pub fn proof(&self) -> Option<&Proof> {
+        self.proof.as_ref()
+    }
+
+    pub fn is_attempting(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    pub fn reading(&self) -> Option<PowerReading> {
+        self.reading
+    }
+
+    pub fn last_result(&self) -> Option<FenceResult> {
+        self.last
+    }
+
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// The last attempt of this silence came to nothing.
+    pub fn has_failed(&self) -> bool {
+        self.retry_at.is_some() && self.tries > 0
+    }
+
+    /// The token that the attempt behind the proof took at the store.
+    pub fn taken(&self) -> Option<Token> {
+        self.minted
+    }
+
+    pub fn take_proof(&mut self) -> Option<Proof> {
+        self.proof.take()
+    }
+
+    pub fn confirm(&mut self, proof: Proof) {
+        self.proof = Some(proof);
+    }
+
+    fn forget_silence(&mut self) {
+        *self = Fencing { attempt: self.attempt, last: self.last, ..Fencing::default() };
+    }
+}
+
+impl Node {
+    /// Contact voids every attempt, probe, and every proof of a silent peer (protocol section 6).
+    pub(super) fn void_by_contact(&mut self, now: Instant) {
+        if let Some(job) = self.fencing.probe.take() {
+            self.out(Output::CancelJob(job));
+        }
+        self.void_attempt(now);
+        if let Some(proof) = self.fencing.take_proof() {
+            self.report(Event::ProofVoided { proof: proof.kind() });
+        }
+        self.fencing.forget_silence();
+        match &self.role {
+            RoleState::TakingOver(t) if t.is_voided_by_contact() => self.void_proof(now),
+            RoleState::Primary(p) if p.is_going_sole_by_proof() => self.take_back_sole(),
+            RoleState::Joining(_)
+            | RoleState::Standby(_)
+            | RoleState::TakingOver(_)
+            | RoleState::Primary(_)
+            | RoleState::Demoting(_) => {}
+        }
+    }
+
+    fn void_attempt(&mut self, now: Instant) {
+        let Some(attempt) = &mut self.fencing.attempt else { return };
+        if attempt.by_operator {
+            attempt.voided = true;
+            return;
+        }
+        let job = attempt.job;
+        self.fencing.attempt = None;
+        self.unsettle(now);
+        self.out(Output::CancelJob(job));
+        self.report(Event::AttemptVoided);
+    }
+
+    /// An `off` may still land for a while.
+    pub(super) fn unsettle(&mut self, now: Instant) {
+        self.settle_until = self.settle_until.max(Some(now.after(self.settings.settle)));
+    }
+
+    /// Asks for the peer's power, once a silence or again when `again` is due. Never delays an attempt.
+    pub(super) fn probe(&mut self, again: bool) {
+        let silence = Some(self.detector.silent_since());
+        let repeats = self.fencing.probed == silence && !again;
+        let idle = self.fencing.probe.is_none() && !self.fencing.is_attempting() && self.fencing.proof.is_none();
+        if !self.settings.plan.reads_power() || repeats || !idle {
+            return;
+        }
+        let job = self.new_job();
+        self.fencing.probe = Some(job);
+        self.fencing.probed = silence;
+        let excluded = self.record.wanted().distrusted;
+        self.report(Event::ProbeStarted);
+        self.out(Output::StartProbe { job, excluded });
+    }
+
+    pub(super) fn note_probe(&mut self, job: Job, reading: PowerReading, _now: Instant) {
+        if self.fencing.probe != Some(job) {
+            return;
+        }
+        self.fencing.probe = None;
+        self.fencing.reading = Some(reading);
+        if let Some(proof) = Proof::from_probe(self.settings.plan, reading) {
+            self.obtain(proof);
+        }
+    }
+
+    fn obtain(&mut self, proof: Proof) {
+        self.fencing.proof = Some(proof);
+        self.fencing.retry_at = None;
+        self.report(Event::ProofObtained { proof: proof.kind() });
+    }
+
+    /// Launches the next attempt if none is under way and it is due; `deadline` bounds it.
+    pub(super) fn attempt(&mut self, now: Instant, deadline: Instant) {
+        let waits = self.fencing.retry_at.is_some_and(|at| now < at);
+        if self.fencing.is_attempting() || self.fencing.proof.is_some() || waits {
+            return;
+        }
+        let Some((token, take)) = self.attempt_token() else { return };
+        self.launch(token, take, deadline, now, false);
+    }
+
+    /// The token that goes with the attempt: for an exclusive plan a minted, durable one; else the highest known.
+    fn attempt_token(&mut self) -> Option<(Token, Option<Take>)> {
+        if !self.is_exclusive() {
+            return Some((self.record.written().highest_token, None));
+        }
+        let highest = self.record.wanted().highest_token;
+        let reusable = self.fencing.minted.filter(|t| *t == highest);
+        let token = match reusable {
+            Some(token) => token,
+            None => self.mint()?,
+        };
+        self.fencing.minted = Some(token);
+        let take = Take { new: token, seen: proof::seen_by_record(self.record.written()) };
+        self.is_minted(token).then_some((token, Some(take)))
+    }
+
+    fn launch(&mut self, token: Token, take: Option<Take>, deadline: Instant, now: Instant, by_operator: bool) {
+        let job = self.new_job();
+        self.withdraw_release();
+        self.withdraw_claim();
+        self.fencing.attempt = Some(Attempt { job, started: now, by_operator, voided: false });
+        self.fencing.tries += 1;
+        self.fencing.retry_at = None;
+        if let Some(probe) = self.fencing.probe.take() {
+            self.out(Output::CancelJob(probe));
+        }
+        self.report(Event::AttemptStarted { token, number: self.fencing.tries });
+        let excluded = self.record.wanted().distrusted;
+        self.out(Output::StartFence { job, token, take, excluded, deadline });
+        self.send_now = true;
+    }
+
+    pub(super) fn note_fence(&mut self, job: Job, result: FenceResult, now: Instant) {
+        let Some(attempt) = self.fencing.attempt.take_if(|a| a.job == job) else { return };
+        self.unsettle(now);
+        self.fencing.last = Some(result);
+        if attempt.by_operator {
+            self.report(Event::OperatorFenceDone { result });
+        }
+        let proof = Proof::from_fence(self.settings.plan, result).filter(|_| !attempt.voided);
+        match proof {
+            Some(proof) => self.obtain(proof),
+            None if attempt.voided => {}
+            None => self.note_attempt_failed(attempt, result, now),
+        }
+    }
+
+    fn note_attempt_failed(&mut self, attempt: Attempt, result: FenceResult, now: Instant) {
+        let spread = self.random_up_to(self.settings.head_start);
+        let due = attempt.started.after(self.settings.fence_bound).after(spread);
+        let retry_at = due.max(now.after(self.settings.interval));
+        self.fencing.retry_at = Some(retry_at);
+        self.report(Event::AttemptFailed { result, retry_in: retry_at.since(now) });
+        if let FenceResult::Refused { highest: Some(highest) } = result {
+            self.see_token(highest);
+            // The store has a newer owner: a primary whose take is refused demotes.
+            if self.is_exclusive() && matches!(self.role, RoleState::Primary(_)) {
+                self.become_demoting(StopReason::TakeRefused { highest }, now);
+            }
+        }
+    }
+
+    pub(super) fn retry_due(&self, now: Instant) -> bool {
+        self.fencing.retry_at.is_none_or(|at| now >= at)
+    }
+
+    pub(super) fn retry_after(&mut self, now: Instant, pause: Span) {
+        self.fencing.retry_at = Some(now.after(pause));
+    }
+
+    /// Says once a silence that a primary's attempt could not end before its lease does.
+    pub(super) fn tell_too_late(&mut self, needs: Span, left: Span) {
+        if !self.fencing.told_too_late {
+            self.fencing.told_too_late = true;
+            self.report(Event::AttemptTooLate { needs, left });
+        }
+    }
+
+    /// An operator's shot: its result is told in any case, and proves something only without contact since.
+    pub(super) fn operator_fence(&mut self, now: Instant) -> bool {
+        if self.fencing.is_attempting() {
+            return false;
+        }
+        let Some((token, take)) = self.attempt_token() else { return false };
+        self.report(Event::OperatorFence);
+        self.launch(token, take, now.after(self.settings.fence_bound), now, true);
+        true
+    }
+
+    /// How much longer than D this node waits before it shoots (protocol section 2, L).
+    pub(super) fn head_start(&self) -> Span {
+        let peer_acts = self.peer.said().is_some_and(|d| d.holding);
+        let i_act = matches!(self.role, RoleState::Primary(_));
+        let second = match (i_act, peer_acts) {
+            (true, _) => self.settings.first_shooter == FirstShooter::Standby,
+            (false, true) => self.settings.first_shooter == FirstShooter::Primary,
+            // Neither acts: the first in the configuration shoots first.
+            (false, false) => self.settings.me.index() == 1,
+        };
+        if second { self.settings.head_start } else { Span::ZERO }
+    }
+
+    /// Why this node must not start by a proof of a silent peer, if it must not.
+    pub(super) fn start_hindrance(&self) -> Option<Hindrance> {
+        let record = self.record.wanted();
+        [
+            (self.record.failed(), Hindrance::RecordNotWritable),
+            (self.recordless, Hindrance::NoRecordNoContact),
+            (self.leaving(), Hindrance::Leaving),
+            (self.frozen(), Hindrance::Frozen),
+            (record.rolled_back, Hindrance::RolledBack),
+            (self.digest_differs, Hindrance::DigestDiffers),
+            (!self.is_ready, if self.backoff_until.is_some() { Hindrance::StartFailed } else { Hindrance::NotReady }),
+        ]
+        .into_iter()
+        .find_map(|(hinders, because)| hinders.then_some(because))
+    }
+
+    /// Why this node must not shoot, if it must not.
+    pub(super) fn shoot_hindrance(&self) -> Option<Hindrance> {
+        self.start_hindrance().or(match self.settings.plan {
+            Plan::Node { .. } | Plan::Exclusive => None,
+            Plan::ConfirmOnly => Some(Hindrance::NoAgent),
+            Plan::Yielding if self.standing() == Standing::Out => Some(Hindrance::OutWithoutNodeFence),
+            Plan::Yielding if !self.named => Some(Hindrance::NeverAdmitted),
+            Plan::Yielding => None,
+        })
+    }
+
+    /// Whether a node that starts alone may use what it finds: with replicated data only the one that was `Sole`.
+    pub(super) fn alone_hindrance(&self) -> Option<Hindrance> {
+        let may = self.settings.data == DataModel::Shared || self.standing() == Standing::Sole;
+        if may { None } else { Some(Hindrance::ReplicatedAlone) }
+    }
+}

@@ -1,0 +1,467 @@
+//! Acts: under a lease (`Paired`), or alone (`Sole`) where the peer was proven harmless or said that it stands aside.
+
+use super::detector::Presence;
+use super::ids::{Incarnation, Token};
+use super::io::{Event, Job, Output, Seen, StopReason, TakeResult};
+use super::lease;
+use super::message::{Activity, Datagram, Standing};
+use super::node::{Node, Resources, RoleState};
+use super::record::ProofKind;
+use super::settings::{Plan, PowerOn};
+use super::takeover::{self, Former};
+use super::time::{Instant, Timer};
+
+#[derive(Debug, Clone)]
+pub struct Primary {
+    proof: ProofKind,
+    /// Acts without a lease; changes only when the record says so.
+    sole: bool,
+    admitted: Option<Incarnation>,
+    remint: Option<Remint>,
+    /// What is being written because of a proof of a silent peer: contact takes it back.
+    going_sole: Option<Former>,
+    /// The operator thaws: lease-free right given up before the standby asks.
+    thawing: bool,
+    access: Access,
+}
+
+/// A newer token on the way: minted and durable, taken at the store, written as held.
+#[derive(Debug, Clone, Copy)]
+enum Remint {
+    Minting(Token),
+    Taking(Token, Job),
+    Writing(Token),
+}
+
+/// This node's own access, which a peer's attempt may have revoked (K20).
+#[derive(Debug, Clone, Copy, Default)]
+struct Access {
+    now: bool,
+    again_at: Option<Instant>,
+    job: Option<Job>,
+    peer_attempts: bool,
+}
+
+impl Primary {
+    pub fn is_going_sole_by_proof(&self) -> bool {
+        self.going_sole.is_some()
+    }
+
+    pub fn proof(&self) -> ProofKind {
+        self.proof
+    }
+}
+
+impl Node {
+    pub(super) fn become_primary(&mut self, proof: ProofKind, sole: bool) {
+        self.withdraw_claim();
+        self.withdraw_release();
+        self.named = false;
+        self.told_waiting = None;
+        let (admitted, remint, going_sole) = (None, None, None);
+        let access = Access::default();
+        self.role = RoleState::Primary(Primary { proof, sole, admitted, remint, going_sole, thawing: false, access });
+        self.again = true;
+        self.send_now = true;
+    }
+
+    /// Arms the lease, then starts: in this order.
+    pub(super) fn start_resources(
+        &mut self,
+        epoch: super::io::Epoch,
+        token: Token,
+        proof: ProofKind,
+        now: Instant,
+        sole: bool,
+    ) {
+        if sole {
+            self.right_until = Some(takeover::sole_right(now, self.settings.term, self.settings.margin));
+        }
+        let deadline = self.right_until.expect("a start beside a living peer has a lease");
+        self.resources = Resources::Starting(epoch);
+        self.out(Output::ArmLease { deadline, token, sole });
+        self.out(Output::StartResources { epoch, token, proof });
+    }
+
+    fn primary(&mut self) -> Option<&mut Primary> {
+        match &mut self.role {
+            RoleState::Primary(primary) => Some(primary),
+            RoleState::Joining(_) | RoleState::Standby(_) | RoleState::TakingOver(_) | RoleState::Demoting(_) => None,
+        }
+    }
+
+    /// Acts without a lease.
+    pub(super) fn acts_sole(&self) -> bool {
+        matches!(&self.role, RoleState::Primary(p) if p.sole)
+    }
+
+    /// Whom this primary names as admitted: nobody while it is `Sole`, or about to be.
+    pub(super) fn admitted(&self) -> Option<Incarnation> {
+        let RoleState::Primary(primary) = &self.role else { return None };
+        let paired = !primary.sole && self.record.wanted().standing == Standing::Paired;
+        primary.admitted.filter(|_| paired && self.record.written().standing == Standing::Paired)
+    }
+
+    pub(super) fn step_primary(&mut self, now: Instant) {
+        self.follow_record(now);
+        match self.hears().copied() {
+            Some(said) => self.lead(&said, now),
+            None => {}
+        }
+        if self.presence != Presence::Present {
+            self.step_doubtful(now);
+        }
+        self.step_remint(now);
+        self.step_access_watch(now);
+        self.step_power_on(now);
+        self.set_primary_timers(now);
+    }
+
+    fn set_primary_timers(&mut self, now: Instant) {
+        let since = self.detector.silent_since();
+        let dead = self.settings.dead_after;
+        match self.presence {
+            Presence::Present => self.timers.set(Timer::Doubt, since.after(dead.half())),
+            Presence::Doubtful => self.timers.set(Timer::Lost, since.after(dead)),
+            Presence::Lost => {}
+        }
+        if let Some(until) = self.right_until {
+            self.wake(Timer::LeaseEnd, until, now);
+        }
+        if let Some(until) = self.settle_until {
+            self.wake(Timer::Settle, until, now);
+        }
+    }
+
+    /// The record has become `Sole` or `Paired`: only now does the right change.
+    fn follow_record(&mut self, now: Instant) {
+        let (wanted, written) = (self.record.wanted().standing, self.record.written().standing);
+        let RoleState::Primary(primary) = &mut self.role else { return };
+        match (primary.sole, wanted, written) {
+            (false, Standing::Sole, Standing::Sole) => {
+                let proof = primary.going_sole.take().map(|_| ProofKind::Fenced);
+                primary.sole = true;
+                primary.admitted = None;
+                self.fencing.take_proof();
+                self.report(Event::WentSole { proof });
+                self.rearm_sole(now);
+                self.send_now = true;
+            }
+            (true, Standing::Paired, Standing::Paired) => {
+                primary.sole = false;
+                self.leave_sole();
+            }
+            (true | false, Standing::Paired | Standing::Sole | Standing::Out, _) => {}
+        }
+    }
+
+    /// Leaving `Sole` sets the deadline to the first lease, even if that is earlier.
+    fn leave_sole(&mut self) {
+        let Some(accepted) = self.peer.accepted() else { return };
+        let deadline = lease::right_by_contact(accepted.echo_sent, &self.settings);
+        self.right_until = Some(deadline);
+        let token = self.record.written().held_token;
+        self.out(Output::ArmLease { deadline, token, sole: false });
+        self.send_now = true;
+    }
+
+    /// `Sole`: the daemon itself moves the guard's deadline at each interval.
+    pub(super) fn rearm_sole(&mut self, now: Instant) {
+        if self.acts_sole() {
+            let deadline = takeover::sole_right(now, self.settings.term, self.settings.margin);
+            self.right_until = Some(deadline);
+            self.wake(Timer::LeaseEnd, deadline, now);
+            let token = self.record.written().held_token;
+            self.out(Output::ArmLease { deadline, token, sole: true });
+        }
+    }
+
+    /// The peer is in contact: admit it, or go on without it, as it says itself.
+    fn lead(&mut self, said: &Datagram, now: Instant) {
+        let stands_aside = said.standing == Standing::Out && !said.wish && !said.holding;
+        if said.notices.freeze && !said.wish && stands_aside {
+            self.freeze_with_peer();
+        }
+        let frozen = self.record.wanted().frozen;
+        let asks_thaw = frozen && said.notices.freeze && said.wish;
+        if asks_thaw {
+            self.begin_thaw();
+        }
+        let Some(primary) = self.primary() else { return };
+        if primary.admitted.is_some_and(|i| i != said.incarnation) {
+            primary.admitted = None;
+        }
+        // The standby has thawed too once it no longer says that it is frozen.
+        primary.thawing &= said.notices.freeze;
+        if stands_aside && !primary.thawing {
+            primary.admitted = None;
+            self.go_sole(now);
+        } else if said.wish && !(frozen && !asks_thaw) {
+            self.admit(said);
+        }
+        self.watch_peer_attempts(said, now);
+    }
+
+    fn freeze_with_peer(&mut self) {
+        let thawing = self.primary().is_some_and(|p| p.thawing);
+        if !self.record.wanted().frozen && !thawing {
+            self.record.change(|r| r.frozen = true);
+            self.report(Event::Frozen);
+        }
+        self.freeze_asked &= thawing;
+    }
+
+    /// Thaw is an admission: the lease-free right goes first, durably.
+    pub(super) fn begin_thaw(&mut self) {
+        if self.record.wanted().frozen {
+            self.record.change(|r| r.frozen = false);
+            self.report(Event::Thawed);
+        }
+        self.freeze_asked = false;
+        if let Some(primary) = self.primary() {
+            primary.thawing = true;
+        }
+        self.want_standing(Standing::Paired);
+    }
+
+    /// Writes `Paired`, then names the standby that asks.
+    fn admit(&mut self, said: &Datagram) {
+        self.want_standing(Standing::Paired);
+        let written = self.record.written().standing == Standing::Paired;
+        let Some(primary) = self.primary() else { return };
+        if written && !primary.sole && primary.admitted != Some(said.incarnation) {
+            primary.admitted = Some(said.incarnation);
+            self.send_now = true;
+            self.report(Event::Admitted { peer: said.incarnation });
+        }
+    }
+
+    /// The peer stands aside: write `Sole`, after a take where the storage is the arbiter (K16).
+    fn go_sole(&mut self, now: Instant) {
+        if self.record.wanted().standing == Standing::Sole {
+            return;
+        }
+        // `Paired` was wanted but never written, so never shown: the peer has granted nothing since the last take.
+        let never_left = self.record.written().standing == Standing::Sole && self.record.is_idle();
+        if !self.is_exclusive() || never_left {
+            return self.want_standing(Standing::Sole);
+        }
+        if self.retry_due(now) {
+            self.begin_remint();
+        }
+    }
+
+    /// Silence: ask for status at D/2; after D (and the head start) shoot, if that can end before the lease does.
+    fn step_doubtful(&mut self, now: Instant) {
+        if self.use_own_proof() || self.acts_sole() {
+            return;
+        }
+        self.probe(false);
+        let due = self.detector.silent_since().after(self.settings.dead_after).after(self.head_start());
+        if self.presence != Presence::Lost || now < due {
+            return self.wake(Timer::Retry, due, now);
+        }
+        if matches!(self.settings.plan, Plan::Yielding | Plan::ConfirmOnly) || self.record.wanted().rolled_back {
+            return;
+        }
+        self.attempt_before_lease_ends(now);
+    }
+
+    fn attempt_before_lease_ends(&mut self, now: Instant) {
+        let Some(until) = self.right_until else { return };
+        let left = until.since(now);
+        if self.fencing.is_attempting() {
+            return;
+        }
+        if left < self.settings.fence_bound {
+            return self.tell_too_late(self.settings.fence_bound, left);
+        }
+        self.attempt(now, until);
+        if let Some(at) = self.fencing.retry_at() {
+            self.wake(Timer::Retry, at, now);
+        }
+    }
+
+    /// Proof in hand and the lease not over: `Sole`, with the token just taken where a take was made.
+    fn use_own_proof(&mut self) -> bool {
+        let Some(proof) = self.fencing.proof().copied().filter(|p| p.kind() == ProofKind::Fenced) else { return false };
+        let record = *self.record.wanted();
+        if record.standing == Standing::Sole {
+            return true;
+        }
+        let taken = self.fencing.taken().filter(|_| self.is_exclusive());
+        let boot = self.peer.said().map(|d| d.boot);
+        self.want_standing(Standing::Sole);
+        self.record.change(|r| {
+            r.held_token = taken.unwrap_or(r.held_token);
+            r.fenced_boot = boot;
+            r.fenced_by = proof.verified_by();
+        });
+        let former = Former { held_token: record.held_token, held_proof: record.held_proof };
+        if let Some(primary) = self.primary() {
+            primary.going_sole = Some(former);
+        }
+        if let Some(to) = taken {
+            self.out(Output::TokenChanged { token: to });
+            self.report(Event::TokenReminted { from: record.held_token, to });
+        }
+        true
+    }
+
+    /// Contact before `Sole` was written: the proof is void, and its writes go back.
+    pub(super) fn take_back_sole(&mut self) {
+        let Some(former) = self.primary().and_then(|p| p.going_sole.take()) else { return };
+        self.take_back(former, Standing::Paired);
+    }
+
+    // --- a newer token ---------------------------------------------------------------------------------------
+
+    fn begin_remint(&mut self) {
+        if self.primary().is_some_and(|p| p.remint.is_none())
+            && let Some(token) = self.mint()
+            && let Some(primary) = self.primary()
+        {
+            primary.remint = Some(Remint::Minting(token));
+            self.again = true;
+        }
+    }
+
+    /// A higher token was seen, of an abandoned attempt: mint above it, take, and go on with the new one (K8).
+    fn step_remint(&mut self, now: Instant) {
+        let record = *self.record.wanted();
+        let busy = !self.retry_due(now)
+            || self.fencing.is_attempting()
+            || self.fencing.proof().is_some()
+            || self.record.failed();
+        let RoleState::Primary(primary) = &self.role else { return };
+        match primary.remint {
+            None if record.highest_token > record.held_token && self.in_contact() && !busy => self.begin_remint(),
+            Some(Remint::Minting(token)) if self.is_minted(token) => self.take_or_hold(token),
+            Some(Remint::Writing(token)) if self.record.written().held_token == token => self.finish_remint(token),
+            None | Some(Remint::Minting(_) | Remint::Taking(..) | Remint::Writing(_)) => {}
+        }
+    }
+
+    fn take_or_hold(&mut self, token: Token) {
+        if self.is_exclusive() {
+            let seen = self.hears().map_or(self.record.written().held_token, |d| d.highest_token);
+            let job = self.take(token, Seen::AtMost(seen.max(self.record.written().held_token)));
+            self.set_remint(Some(Remint::Taking(token, job)));
+        } else {
+            self.hold(token);
+        }
+    }
+
+    fn hold(&mut self, token: Token) {
+        self.record.change(|r| r.held_token = token);
+        self.set_remint(Some(Remint::Writing(token)));
+        self.again = true;
+    }
+
+    fn finish_remint(&mut self, token: Token) {
+        self.set_remint(None);
+        let deadline = self.right_until.expect("a primary has a right, or has demoted");
+        let sole = self.acts_sole();
+        self.out(Output::ArmLease { deadline, token, sole });
+        self.out(Output::TokenChanged { token });
+        self.send_now = true;
+    }
+
+    fn set_remint(&mut self, remint: Option<Remint>) {
+        if let Some(primary) = self.primary() {
+            primary.remint = remint;
+        }
+    }
+
+    /// A primary that takes acts on under the *new* token; a primary whose take is refused demotes.
+    pub(super) fn note_remint_take(&mut self, job: Job, result: TakeResult, now: Instant) {
+        let RoleState::Primary(Primary { remint: Some(Remint::Taking(token, asked)), .. }) = self.role else { return };
+        if asked != job {
+            return;
+        }
+        match result {
+            TakeResult::Taken => {
+                let from = self.record.wanted().held_token;
+                self.report(Event::TokenReminted { from, to: token });
+                if self.hears().is_some_and(|d| d.standing == Standing::Out && !d.wish) {
+                    self.want_standing(Standing::Sole);
+                }
+                self.hold(token);
+            }
+            TakeResult::Refused { highest } => {
+                self.report(Event::TakeFailed { result });
+                self.see_token(highest);
+                self.become_demoting(StopReason::TakeRefused { highest }, now);
+            }
+            TakeResult::Unknown => {
+                self.report(Event::TakeFailed { result });
+                self.set_remint(None);
+                self.retry_after(now, self.settings.interval);
+            }
+        }
+    }
+
+    // --- own access and the peer's power -----------------------------------------------------------------------
+
+    fn watch_peer_attempts(&mut self, said: &Datagram, now: Instant) {
+        if !self.settings.plan.needs_access() {
+            return;
+        }
+        let settle = self.settings.settle;
+        let Some(primary) = self.primary() else { return };
+        let attempts = said.activity != Activity::Idle;
+        if primary.access.peer_attempts && !attempts {
+            primary.access.now = true;
+            primary.access.again_at = Some(now.after(settle));
+        }
+        primary.access.peer_attempts = attempts;
+    }
+
+    fn step_access_watch(&mut self, now: Instant) {
+        let token = self.record.written().held_token;
+        let RoleState::Primary(primary) = &self.role else { return };
+        let access = primary.access;
+        let again = access.again_at.is_some_and(|at| now >= at);
+        if let Some(at) = access.again_at.filter(|_| !again) {
+            self.wake(Timer::Retry, at, now);
+        }
+        if access.job.is_some() || !(access.now || again) {
+            return;
+        }
+        let job = self.new_job();
+        if let Some(primary) = self.primary() {
+            let again_at = access.again_at.filter(|_| !again);
+            primary.access = Access { now: false, again_at, job: Some(job), ..access };
+        }
+        self.out(Output::EnsureAccess { job, token });
+    }
+
+    pub(super) fn note_own_access(&mut self, job: Job, assured: bool) {
+        let Some(primary) = self.primary() else { return };
+        if primary.access.job != Some(job) {
+            return;
+        }
+        primary.access.job = None;
+        if !assured {
+            self.report(Event::AccessFailed);
+        }
+    }
+
+    /// Switches the fenced peer on again, once no `off` can still land, and not for ever.
+    fn step_power_on(&mut self, now: Instant) {
+        let PowerOn::AfterPromotion { limit } = self.settings.power_on else { return };
+        let settled = self.settle_until.is_none_or(|until| now >= until);
+        let up = matches!(self.resources, Resources::Up(_));
+        if !self.power_on_due || !settled || !up || self.in_contact() {
+            return;
+        }
+        self.power_on_due = false;
+        if self.powered_on >= limit {
+            return self.report(Event::PowerOnLimit { limit });
+        }
+        self.powered_on += 1;
+        let job = self.new_job();
+        self.report(Event::PowerOnDue { number: self.powered_on });
+        self.out(Output::PowerOn { job });
+    }
+}

@@ -1,0 +1,155 @@
+//! What one agent sent and read in one attempt, and the verdict that follows from it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::core::Token;
+
+use super::{Outcome, Reading};
+
+/// Tells the time of day for the evidence. The clock belongs to another room; the daemon hands it in.
+pub type Stamp = fn() -> String;
+
+/// The longest text kept of one answer, in characters: a page of HTML is no evidence.
+const MAX_TEXT: usize = 400;
+/// The most entries kept of one attempt; a device that flaps for a minute is told by its beginning and its count.
+const MAX_ENTRIES: usize = 200;
+
+/// One exchange with a device. Never contains a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    pub agent: String,
+    /// When the answer was first given, as the daemon's clock writes it; empty without a clock.
+    pub at: String,
+    pub sent: String,
+    pub read: String,
+    /// How many times in a row exactly this happened.
+    pub times: u32,
+}
+
+/// Gathers the evidence of one agent's attempt; it outlives the attempt that was cut off.
+#[derive(Debug)]
+pub struct Attempt {
+    agent: String,
+    stamp: Stamp,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    evidence: Vec<Evidence>,
+    last: Option<Reading>,
+    refusal: Option<Option<Token>>,
+}
+
+impl Attempt {
+    pub fn new(agent: impl Into<String>, stamp: Stamp) -> Attempt {
+        Attempt { agent: agent.into(), stamp, state: Mutex::default() }
+    }
+
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Something was said that decides nothing by itself.
+    pub fn note(&self, sent: &str, read: &str) {
+        self.push(sent, read);
+    }
+
+    /// The state of the target was asked for.
+    pub fn reading(&self, sent: &str, read: &str, reading: Reading) {
+        self.push(sent, read);
+        self.state().last = Some(reading);
+    }
+
+    /// The device said no; `highest` when it named the token that it holds.
+    pub fn refusal(&self, sent: &str, read: &str, highest: Option<Token>) {
+        self.push(sent, read);
+        self.state().refusal = Some(highest);
+    }
+
+    /// What is known when the time is up: a refusal counts only if the target was seen to act after all.
+    pub fn verdict(&self) -> Outcome {
+        match *self.state() {
+            State { refusal: Some(highest), last: Some(Reading::On), .. } => Outcome::Refused { highest },
+            State { refusal: Some(highest @ Some(_)), .. } => Outcome::Refused { highest },
+            _ => Outcome::Unknown,
+        }
+    }
+
+    pub fn evidence(&self) -> Vec<Evidence> {
+        self.state().evidence.clone()
+    }
+
+    fn push(&self, sent: &str, read: &str) {
+        let (sent, read) = (tidy(sent), tidy(read));
+        let mut state = self.state();
+        let room = state.evidence.len() < MAX_ENTRIES;
+        match state.evidence.last_mut() {
+            Some(last) if last.sent == sent && last.read == read => last.times = last.times.saturating_add(1),
+            Some(_) | None if room => {
+                let (agent, at) = (self.agent.clone(), (self.stamp)());
+                state.evidence.push(Evidence { agent, at, sent, read, times: 1 });
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// A panic while the lock was held leaves whole entries behind, so the state is good to read.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One line, without control characters, of bounded length.
+fn tidy(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+    if line.chars().count() > MAX_TEXT {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt() -> Attempt {
+        Attempt::new("bmc", || "noon".to_owned())
+    }
+
+    #[test]
+    fn the_same_answer_again_and_again_is_one_entry_with_a_count() {
+        let a = attempt();
+        (0..5).for_each(|_| a.reading("status", "on", Reading::On));
+        a.reading("status", "off", Reading::Off);
+        let times: Vec<_> = a.evidence().iter().map(|e| e.times).collect();
+        assert_eq!(times, [5, 1]);
+    }
+
+    #[test]
+    fn a_refusal_counts_only_when_the_target_was_read_on() {
+        let a = attempt();
+        a.refusal("off", "0xd5", None);
+        assert_eq!(a.verdict(), Outcome::Unknown);
+        a.reading("status", "on", Reading::On);
+        assert_eq!(a.verdict(), Outcome::Refused { highest: None });
+        a.reading("status", "?", Reading::Unknown);
+        assert_eq!(a.verdict(), Outcome::Unknown);
+    }
+
+    #[test]
+    fn an_answer_is_kept_in_one_bounded_line() {
+        let a = attempt();
+        a.note("status", &format!("<html>\r\n\x1b[31m{}", "x".repeat(5000)));
+        let read = &a.evidence()[0].read;
+        assert!(read.starts_with("<html> [31mxxx") && read.chars().count() == MAX_TEXT + 1, "{read}");
+    }
+
+    #[test]
+    fn a_flapping_device_does_not_fill_the_memory() {
+        let a = attempt();
+        (0..5000).for_each(|i| a.note("status", &i.to_string()));
+        assert_eq!(a.evidence().len(), MAX_ENTRIES);
+    }
+}

@@ -1,0 +1,168 @@
+//! Child processes under control: used by fence agents and by resources, which may not know each other.
+//!
+//! ```text
+//!   Program ── spawn ──▶ Running (own process group) ── exited / kill_group / reap
+//!      └────── run ────▶ Finished (bounded output, deadline, nothing left in the group)
+//! ```
+//!
+//! Four things are always true. The environment is clean: what a child gets was written down for it. The child leads
+//! its own process group, so that one signal reaches its children too. No wait is without limit: a child that even
+//! SIGKILL does not end (it hangs in the kernel on a sick disk) is reported as [`Ending::Stuck`] and left to the
+//! runtime to reap. And starting a program never holds up the caller's thread: the kernel makes the parent wait
+//! until the program is loaded, which takes as long as the disk does, so it happens on a thread of its own.
+
+mod pidfd;
+mod run;
+mod trust;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+pub use pidfd::PidWatch;
+pub use run::{Ending, Finished, run};
+pub use trust::{Untrusted, check_owner, find_program};
+
+/// Where bare program names are looked for, and the `PATH` of every child that is given no other.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long a killed child may take to disappear before it counts as stuck in the kernel.
+pub const REAP_GRACE: Duration = Duration::from_secs(1);
+
+/// What can go wrong before a child runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error(
+        "cannot start {program}: {source}; see that it is there, executable and, for a script, names its interpreter"
+    )]
+    Spawn { program: PathBuf, source: std::io::Error },
+    #[error("cannot watch {program} after its start: {source}")]
+    Watch { program: PathBuf, source: std::io::Error },
+    #[error("starting {program} was given up: the program that runs it is shutting down")]
+    ShuttingDown { program: PathBuf },
+}
+
+/// The user that a child runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// One program with everything that it gets: no shell, no inherited environment.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+    /// The whole environment; `PATH` is added when it is missing.
+    pub environment: Vec<(String, String)>,
+    pub directory: Option<PathBuf>,
+    pub identity: Option<Identity>,
+}
+
+impl Program {
+    pub fn new(path: impl Into<PathBuf>) -> Program {
+        let environment = Vec::new();
+        Program { path: path.into(), args: Vec::new(), environment, directory: None, identity: None }
+    }
+
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Program {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Program {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// The command as the standard library knows it, with all three streams closed off.
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.path);
+        command.args(&self.args).env_clear().env("PATH", DEFAULT_PATH).process_group(0);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.current_dir(self.directory.as_deref().unwrap_or(std::path::Path::new("/")));
+        if let Some(identity) = self.identity {
+            command.uid(identity.uid).gid(identity.gid);
+        }
+        command
+    }
+}
+
+/// What happens to the process group when its [`Running`] is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDrop {
+    /// The whole group is killed: a cancelled fence attempt leaves nothing behind.
+    KillGroup,
+    /// It lives on: a service outlives the daemon that started it.
+    Leave,
+}
+
+/// A started child that leads its own process group and has not been reaped.
+#[derive(Debug)]
+pub struct Running {
+    pub child: Child,
+    watch: PidWatch,
+    on_drop: OnDrop,
+    reaped: bool,
+}
+
+impl Running {
+    /// The process id of the leader, which is the id of its group.
+    pub fn pid(&self) -> Pid {
+        self.watch.pid()
+    }
+
+    /// Completes when the leader has ended. It stays a zombie until [`Running::reap`], so that the number of
+    /// its group cannot be given to strangers meanwhile.
+    pub async fn exited(&self) {
+        self.watch.exited().await;
+    }
+
+    /// Sends a signal to every process of the group; that none is left is no error.
+    pub fn signal_group(&self, signal: Signal) {
+        if !self.reaped {
+            let _ = kill_process_group(self.pid(), signal);
+        }
+    }
+
+    /// Waits for the leader for at most `grace`; `None` when it hangs in the kernel.
+    pub async fn reap(&mut self, grace: Duration) -> Option<ExitStatus> {
+        let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
+        self.reaped = true;
+        status
+    }
+
+    fn start(command: std::process::Command, program: PathBuf, on_drop: OnDrop) -> Result<Running, ProcessError> {
+        let spawned = Command::from(command).spawn();
+        let child = spawned.map_err(|source| ProcessError::Spawn { program: program.clone(), source })?;
+        let raw = child.id().expect("a child that was never waited for has an id");
+        let pid = Pid::from_raw(raw.cast_signed()).expect("no child has the process id zero");
+        match PidWatch::of(pid) {
+            Ok(watch) => Ok(Running { child, watch, on_drop, reaped: false }),
+            Err(source) => {
+                let _ = kill_process_group(pid, Signal::KILL);
+                Err(ProcessError::Watch { program, source })
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.on_drop == OnDrop::KillGroup {
+            self.signal_group(Signal::KILL);
+        }
+    }
+}
+
+/// Starts the command on a thread of its own. If the caller goes away meanwhile, `on_drop` decides.
+pub async fn spawn(command: std::process::Command, program: PathBuf, on_drop: OnDrop) -> Result<Running, ProcessError> {
+    let shutting_down = ProcessError::ShuttingDown { program: program.clone() };
+    tokio::task::spawn_blocking(move || Running::start(command, program, on_drop)).await.unwrap_or(Err(shutting_down))
+}
