@@ -104,6 +104,8 @@ pub struct Node {
     pub(super) cannot: Option<Token>,
     /// The first datagram that showed this node holding nothing: a settlement builds on an echo of it.
     pub(super) idle_since: Option<Seq>,
+    /// The first datagram that showed this node as primary: what the peer says of itself before it has heard that is old.
+    pub(super) acting_since: Option<Seq>,
     /// The first datagram with the wish to be admitted, sent after `Out` was written (K17).
     pub(super) wish_since: Option<Seq>,
     /// A `Paired` primary named this incarnation, and it has neither claimed, been primary nor been `Out` since.
@@ -167,6 +169,7 @@ impl Node {
             release: None,
             cannot: None,
             idle_since: None,
+            acting_since: None,
             wish_since: None,
             named: false,
             thaw_asked: false,
@@ -367,6 +370,7 @@ impl Node {
         self.leave_since = since(self.leave_since, sent.notices.leave);
         let idle = !sent.holding && !sent.resources_up && sent.activity == Activity::Idle;
         self.idle_since = since(self.idle_since, idle);
+        self.acting_since = since(self.acting_since, sent.holding && sent.role == Role::Primary);
         if let Some(claim) = &mut self.claim {
             claim.since = since(claim.since, sent.claim.is_some());
         }
