@@ -201,7 +201,8 @@ impl Parts {
         let (signals, signal_queue) = mpsc::unbounded_channel();
         let armed = Arc::new(Armed::default());
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
-        let executor = Executor::new(&self.config, Arc::clone(&armed), inbox.clone())?;
+        let node = &self.config.node(self.me).name;
+        let executor = Executor::new(&self.config, node, Arc::clone(&armed), inbox.clone());
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),

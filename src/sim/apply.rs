@@ -104,7 +104,12 @@ impl World {
         self.links.rules.push(Rule::new(snatch.from, snatch.pattern.clone(), fate, snatch.count, until));
     }
 
+    /// A record is restored, lost or damaged while no daemon of this node runs; with one it would be an attack.
     fn disk_action(&mut self, node: NodeId, action: DiskAction) {
+        let tampers = matches!(action, DiskAction::Restore | DiskAction::Wipe | DiskAction::Damage);
+        if tampers && self.machines[node.index()].daemon.is_some() {
+            return self.say(node, || String::from("* a daemon runs: its record stays"));
+        }
         let disk = &mut self.machines[node.index()].disk;
         match action {
             DiskAction::Mode(mode) => disk.mode = mode,

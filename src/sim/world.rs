@@ -16,6 +16,7 @@ use super::links::Links;
 use super::machine::Machine;
 use super::queue::{Event, Queue, Slab};
 use super::rng::Rng;
+use super::sealed::Sealed;
 use super::setup::Setup;
 use super::text::{NODES, Range};
 use super::trace::Trace;
@@ -45,6 +46,8 @@ pub struct World {
     pub last_sent: [Option<Datagram>; 2],
     /// Core steps made, for figures of speed.
     pub steps: u64,
+    /// Datagrams travel as bytes.
+    pub(super) sealed: Option<Sealed>,
     pub(super) rng: Rng,
     pub(super) queue: Queue,
     pub(super) datagrams: Slab<Datagram>,
@@ -74,6 +77,7 @@ impl World {
             trace: Trace { on: tracing, lines: Vec::new() },
             last_sent: [None, None],
             steps: 0,
+            sealed: setup.wire.then(Sealed::new),
             rng: Rng::new(setup.seed),
             queue,
             datagrams: Slab::default(),
