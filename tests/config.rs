@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold::cli::check;
+use leasehold::cli::{Exit, check};
 use leasehold::config::{self, Severity};
-use leasehold::core::NodeId;
+use leasehold::core::{NodeId, Plan};
 use proptest::prelude::*;
 
 fn cases() -> Vec<PathBuf> {
@@ -80,6 +80,25 @@ fn the_sample_becomes_the_settings_of_the_core() {
 }
 
 #[test]
+fn the_plan_follows_from_scopes_and_takes() {
+    let plan = |text: &str| {
+        let checked = config::parse("leasehold.toml", text).expect("no errors").config;
+        (checked.fence.plan, checked.settings(NodeId::First).stores_tokens)
+    };
+    let case = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(name);
+        plan(&fs::read_to_string(path).expect("readable case"))
+    };
+    let export = "[[fence.agent]]\nname = \"export\"\ntarget = \"heron\"\nkind = \"exec\"\nscope = \"resource\"\n\
+                  program = \"/usr/local/libexec/unexport\"\nsettings = { client = \"192.0.2.1\" }\n";
+    assert_eq!(plan(&sample()), (Plan::Node { access: false }, false));
+    assert_eq!(plan(&format!("{}\n{export}", sample())), (Plan::Node { access: true }, false));
+    assert_eq!(case("warn_long_term_exclusive.toml"), (Plan::Exclusive, true));
+    assert_eq!(case("warn_virtual.toml"), (Plan::Yielding, false));
+    assert_eq!(case("warn_confirm_only.toml"), (Plan::ConfirmOnly, false));
+}
+
+#[test]
 fn the_digest_covers_what_both_must_agree_on_and_nothing_else() {
     let digest = |text: &str| config::parse("leasehold.toml", text).expect("right").config.digest;
     let sample = sample();
@@ -144,13 +163,13 @@ fn a_file_that_cannot_be_read_is_an_error_and_no_panic() {
 fn check_ends_with_status_0_for_the_sample_and_1_for_a_wrong_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut out = Vec::new();
-    let code = check::run(&root.join("config/leasehold.toml"), &mut out);
-    assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
+    let exit = check::run(&root.join("config/leasehold.toml"), &mut out).expect("writable");
+    assert_eq!(exit, Exit::Fine);
     let text = String::from_utf8(out).expect("UTF-8");
     assert!(text.ends_with("leasehold.toml: 0 errors, 0 warnings\n"), "{text}");
     let mut out = Vec::new();
-    let code = check::run(&root.join("tests/config/no_agent.toml"), &mut out);
-    assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::FAILURE));
+    let exit = check::run(&root.join("tests/config/no_agent.toml"), &mut out).expect("writable");
+    assert_eq!(exit, Exit::Error);
     let text = String::from_utf8(out).expect("UTF-8");
     assert!(text.ends_with("the daemon would not start\n"), "{text}");
 }

@@ -2,19 +2,20 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::ExitCode;
 
 use crate::config::{self, Checked, Diagnostics, Severity};
 use crate::core::Plan;
 
+use super::exit::Exit;
+
 /// Checks the file at `path` and tells the result to `out`. Status 0: the daemon would start with it (warnings
 /// included); 1: it would not, or the answer could not be written.
-pub fn run(path: &Path, out: &mut dyn Write) -> ExitCode {
-    let (written, code) = match config::load(path) {
-        Ok(checked) => (accepted(path, &checked, out), ExitCode::SUCCESS),
-        Err(diagnostics) => (refused(path, &diagnostics, out), ExitCode::FAILURE),
-    };
-    if written.is_ok() { code } else { ExitCode::FAILURE }
+pub fn run(path: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match config::load(path) {
+        Ok(checked) => accepted(path, &checked, out).map(|()| Exit::Fine),
+        Err(diagnostics) => refused(path, &diagnostics, out).map(|()| Exit::Error),
+    }
+    .map_err(anyhow::Error::from)
 }
 
 fn refused(path: &Path, diagnostics: &Diagnostics, out: &mut dyn Write) -> io::Result<()> {

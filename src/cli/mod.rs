@@ -1,8 +1,85 @@
-//! One file a subcommand.
+//! The face to people: one file a subcommand, one definition of all options in [`args`].
+//!
+//! Every subcommand writes to the stream that it is given and returns an [`Exit`]; nothing here decides anything
+//! about the service, and nothing prints past a closed pipe.
 
+pub mod args;
 pub mod check;
+mod clear_alarms;
+mod completions;
+mod confirm_fenced;
+pub mod daemon;
+pub mod demo;
+mod exit;
+mod failover;
+mod fence;
+mod follow;
+mod freeze;
+mod init_record;
+mod keygen;
+mod man;
+mod page;
+mod socket;
+pub mod status;
+mod stop;
+mod version;
+mod why;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use args::Args;
+pub use exit::Exit;
+
+use args::Command;
 
 /// Runs the command line and returns the exit status.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    let mut out = anstream::stdout();
+    let result = run(args, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
+    match result {
+        Ok(code) => code,
+        Err(error) if exit::is_closed_pipe(&error) => Exit::Fine.into(),
+        Err(error) => {
+            // Nowhere is left to say it if stderr is closed as well.
+            let _ = writeln!(anstream::stderr(), "leasehold: {error:#}");
+            Exit::of(&error).into()
+        }
+    }
+}
+
+/// clap ends with 2 for wrong usage; here that says "unreachable".
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { Exit::Error.into() } else { Exit::Fine.into() }
+}
+
+fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let global = args.global;
+    let exit = match args.command {
+        Command::Daemon(options) => daemon::run(global, options),
+        Command::Demo(options) => demo::run(options.into(), out),
+        Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
+        Command::Keygen(options) => keygen::run(&options.path, out),
+        Command::Status(options) => status::run(&socket::of(&global), &options, out),
+        Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
+        Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
+        Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),
+        Command::Freeze => freeze::freeze(&socket::of(&global), out),
+        Command::Thaw => freeze::thaw(&socket::of(&global), out),
+        Command::Why(options) => why::run(&socket::of(&global), &options, out),
+        Command::InitRecord => init_record::run(&socket::of(&global), out),
+        Command::ClearAlarms => clear_alarms::run(&socket::of(&global), out),
+        Command::Stop(options) => stop::run(&socket::of(&global), &options, out),
+        Command::Version => version::run(&socket::of(&global), out),
+        Command::Man(options) => man::run(&options.directory),
+        Command::Completions(options) => completions::run(options.shell, out),
+    };
+    exit.map(ExitCode::from)
 }

@@ -93,7 +93,7 @@ fn takeover(facts: &Facts<'_>, t: &Timing) -> Event {
         return Event { what, then };
     }
     let lease = if waits_for_lease(facts.plan, t) { t.term } else { Span::ZERO };
-    let typical = silence.plus(facts.typical).max(lease);
+    let typical = silence.plus(facts.typical).plus(facts.reading).max(lease);
     let worst = worst_silence.plus(t.fence_bound).max(lease.plus(t.interval));
     let wait = if lease > Span::ZERO { ", and not before T" } else { "" };
     let then = format!(

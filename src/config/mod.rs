@@ -77,7 +77,7 @@ pub fn parse(name: &str, text: &str) -> Result<Checked, Diagnostics> {
 fn parse_with(name: &str, text: &str, more: impl FnOnce(&raw::Raw, &mut Findings)) -> Result<Checked, Diagnostics> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        return Err(Diagnostics::new(name, text, errors.iter().map(syntax).collect()));
+        return Err(Diagnostics::new(name, text, syntax_errors(text, &errors)));
     }
     let mut findings = Findings::default();
     let raw = raw::read(&document, &mut findings);
@@ -92,11 +92,31 @@ fn parse_with(name: &str, text: &str, more: impl FnOnce(&raw::Raw, &mut Findings
     }
 }
 
-fn syntax(error: &toml::de::Error) -> Finding {
+/// Conflicts between tables are told only of a text that is sound otherwise: they mostly follow from other errors.
+fn syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Finding> {
+    let is_conflict =
+        |e: &&toml::de::Error| e.message().contains("duplicate key") || e.message().contains("cannot extend");
+    let (conflicts, others): (Vec<_>, Vec<_>) = errors.iter().partition(is_conflict);
+    if !others.is_empty() {
+        return others.into_iter().map(malformed).collect();
+    }
+    conflicts.into_iter().take(1).map(|e| conflict(text, e)).collect()
+}
+
+fn malformed(error: &toml::de::Error) -> Finding {
     let finding = Finding::error(format!("not TOML: {}", error.message()));
     let finding = finding.at_some(error.span().as_ref(), "here");
-    match error.message() {
-        m if m.contains("duplicate key") => finding.help("keep one of the two"),
-        _ => finding.help("text stands in quotes, one key a line, tables as [name] and lists of tables as [[name]]"),
+    finding.help("text stands in quotes, one key a line, tables as [name] and lists of tables as [[name]]")
+}
+
+fn conflict(text: &str, error: &toml::de::Error) -> Finding {
+    let name = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+    if name == "fence" {
+        let finding = Finding::error("`fence` is a word and a table at once");
+        let finding = finding.at_some(error.span().as_ref(), "a second `fence`");
+        return finding
+            .help("remove `fence = \"confirm-only\"` to have agents, or remove [fence] and all [[fence.agent]]");
     }
+    let finding = Finding::error(format!("`{}` stands here twice", name.escape_debug()));
+    finding.at_some(error.span().as_ref(), "the same name again").help("keep one of the two")
 }

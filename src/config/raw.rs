@@ -283,7 +283,7 @@ fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
     }
     match kind {
         Kind::Ipmi => raw.ipmi = Some(ipmi(&mut s, f)),
-        Kind::Exec => raw.exec = Some(exec(&mut s, &mut raw.scope, f)),
+        Kind::Exec => raw.exec = Some(exec(&mut s, f)),
         Kind::Manual => {}
     }
     s.of_kind(match kind {
@@ -297,6 +297,7 @@ fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
 
 /// What every agent has that acts by itself.
 fn read_limits(raw: &mut Agent, s: &mut Section<'_>, f: &mut Findings) {
+    raw.scope = s.word("scope", &[("node", Scope::Node), ("resource", Scope::Resource)], f);
     raw.timeout = s.fence_limit("timeout", f);
     raw.typical = s.duration("typical", Least::Millisecond, f);
     raw.settle = s.duration("settle", Least::Zero, f);
@@ -306,12 +307,13 @@ fn read_limits(raw: &mut Agent, s: &mut Section<'_>, f: &mut Findings) {
 fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
     let address = s.string("address", f);
     let user = s.string("user", f);
-    refuse_literal_password(s, f);
+    let literal = refuse_literal_password(s, f);
+    let password_file = s.path("password_file", f);
     Ipmi {
         address: s.require(address, "address", "\"192.0.2.11\"", f),
         port: s.integer("port", 1..=65535, f),
         user: s.require(user, "user", "\"fence\"", f),
-        password_file: s.path("password_file", f),
+        password_file: if literal { Field::Bad } else { password_file },
         password_credential: s.name("password_credential", f),
         cipher_suite: s.integer("cipher_suite", 0..=255, f),
         privilege: s.word("privilege", &[("administrator", "ADMINISTRATOR"), ("operator", "OPERATOR")], f),
@@ -321,8 +323,8 @@ fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
     }
 }
 
-fn refuse_literal_password(s: &mut Section<'_>, f: &mut Findings) {
-    let Some(span) = s.key_span("password") else { return };
+fn refuse_literal_password(s: &mut Section<'_>, f: &mut Findings) -> bool {
+    let Some(span) = s.key_span("password") else { return false };
     s.know("password");
     let finding = Finding::error("a password stands in the configuration");
     let finding = finding.at(&span, "its value is not read and not shown");
@@ -331,10 +333,10 @@ fn refuse_literal_password(s: &mut Section<'_>, f: &mut Findings) {
         "put the password into a file of mode 0600 and write `password_file = \"/etc/leasehold/bmc-heron\"`, or give it \
          to the unit with LoadCredential= and write `password_credential = \"bmc-heron\"`; then change the password",
     ));
+    true
 }
 
-fn exec(s: &mut Section<'_>, scope: &mut Field<Scope>, f: &mut Findings) -> Exec {
-    *scope = s.word("scope", &[("node", Scope::Node), ("resource", Scope::Resource)], f);
+fn exec(s: &mut Section<'_>, f: &mut Findings) -> Exec {
     let program = s.path("program", f);
     Exec {
         program: s.require(program, "program", "\"/usr/local/libexec/fence-outlet\"", f),

@@ -53,7 +53,7 @@ fn warnings(facts: &Facts<'_>, t: &Timing) -> [Option<Finding>; 7] {
 }
 
 /// The place of the first of these that stands in the file.
-fn place<'a, const N: usize>(spans: [Option<&'a Range<usize>>; N]) -> Option<&'a Range<usize>> {
+fn place<const N: usize>(spans: [Option<&Range<usize>>; N]) -> Option<&Range<usize>> {
     spans.into_iter().flatten().next()
 }
 
@@ -79,8 +79,8 @@ fn margin_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let terms = format!("{} + {} + {} + {}", timing::drift(t, t.term), t.pause, t.stop_budget, t.reset);
     let finding = finding.note(format!("M >= 2ρT + P + S + R = {terms} = {needed}"));
     let finding = finding.note(format!("S = {}", facts.stop_budget.1));
-    let finding =
-        finding.help(format!("write `lease.margin = {}`, or leave it out to have it computed", written(needed)));
+    let advice = written(timing::drift(t, t.term).plus(timing::reserve(t)));
+    let finding = finding.help(format!("write `lease.margin = {advice}`, or leave it out to have it computed"));
     Some(finding.help("or shorten the resources' `stop_timeout`, if they do stop faster"))
 }
 
@@ -105,7 +105,9 @@ fn watchdog_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
 fn watchdog_too_long(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let (watchdog, drift) = (t.watchdog?, timing::drift(t, t.term));
     let most = t.margin.minus(drift);
-    if watchdog <= most {
+    // An automatic W follows from S: where the margin is too short for S itself, that has been said.
+    let follows = facts.raw.watchdog.value() == Some(Watchdog::Auto) && margin_too_short(facts, t).is_some();
+    if watchdog <= most || follows {
         return None;
     }
     let needed = watchdog.plus(drift);
@@ -128,8 +130,9 @@ fn right_too_short(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let finding = Finding::error("T − M is too short: a lease would end before its silence is noticed");
     let label = format!("T = {}, at least M + D = {least} is needed", t.term);
     let finding = finding.at_some(place([facts.raw.term.span(), facts.raw.margin.span()]), label);
+    let difference = difference(t);
     let finding =
-        finding.note(format!("T − M >= D: {} − {} = {} >= {}", t.term, t.margin, difference(t), t.dead_after));
+        finding.note(format!("T − M >= D = {}, but T − M = {} − {} = {difference}", t.dead_after, t.term, t.margin));
     let finding = finding.note(format!("M = {}", timing::margin_formula(t, t.term)));
     Some(finding.help(format!(
         "write `lease.term = {}`, which also outlasts a fence attempt, or leave it out to have it computed",
@@ -231,7 +234,7 @@ fn join_fence_idle(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
 fn standby_interrupts(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {
     let ((needed, formula), right) = (timing::needed_right(facts, t), t.term.minus(t.margin));
     // Shorter than D is refused anyway; without agents that a primary may use, the plan itself says what happens.
-    if !facts.both_shoot() || right >= needed || right < t.dead_after {
+    if !facts.agents_known || !facts.both_shoot() || right >= needed || right < t.dead_after {
         return None;
     }
     let gap = interruption(facts, t);

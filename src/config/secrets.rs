@@ -48,17 +48,31 @@ fn stars(c: char) -> impl Iterator<Item = char> {
 /// Where the value of the first secret of this line begins. What follows it on the line is masked too: it may belong
 /// to it, if the quotes are wrong.
 fn value_of_secret(line: &str) -> Option<usize> {
-    line.match_indices('=').map(|(at, _)| at).find(|&at| holds_secret(&line[..at], &line[at + 1..])).map(|at| {
-        let value = &line[at + 1..];
-        at + 1 + (value.len() - value.trim_start().len())
+    let is_separator = |c: char| matches!(c, '=' | ':' | ',') || c.is_whitespace();
+    let (_, end) = words(line).find(|&(start, end)| introduces_secret(line, start, end))?;
+    Some(line.len() - line[end..].trim_start_matches(['"', '\'']).trim_start_matches(is_separator).len())
+}
+
+/// Start and end of everything that may be the name of a key or of an option.
+fn words(line: &str) -> impl Iterator<Item = (usize, usize)> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut start = 0;
+    line.split_inclusive(move |c| !is_name(c)).map(move |piece| {
+        let word = (start, start + piece.trim_end_matches(|c| !is_name(c)).len());
+        start += piece.len();
+        word
     })
 }
 
-fn holds_secret(before: &str, value: &str) -> bool {
-    let is_key = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    let key = before.trim_end().trim_end_matches(['"', '\'']);
-    let start = key.char_indices().rev().find(|(_, c)| !is_key(*c)).map_or(0, |(at, c)| at + c.len_utf8());
-    is_secret(&key[start..]) && !is_plain_literal(value) || &key[start..] == "key" && !is_path(value)
+/// A key with its value, an option of a program, or a line that begins with the name of a secret, whatever follows.
+fn introduces_secret(line: &str, start: usize, end: usize) -> bool {
+    let (word, rest) = (&line[start..end], line[end..].trim_start_matches(['"', '\'']).trim_start());
+    let value = rest.strip_prefix(['=', ':']);
+    if word == "key" {
+        return value.is_some_and(|v| !is_path(v));
+    }
+    let stands_alone = line[..start].trim().is_empty() || word.starts_with('-');
+    is_secret(word) && (stands_alone || value.is_some()) && !is_plain_literal(value.unwrap_or(rest))
 }
 
 /// A number or a truth value is no secret, and worth showing (`checks_token = true`).
@@ -81,7 +95,7 @@ mod tests {
         let source = "user = \"admin\"\npassword = \"größe\" # mine\nport = 623\n";
         let masked = mask(source);
         assert_eq!(masked.len(), source.len());
-        assert!(!masked.contains("gr") && masked.contains("password = *") && masked.contains("port = 623"));
+        assert!(!masked.contains("gr") && masked.contains("password = **") && masked.contains("port = 623"));
     }
 
     #[test]
@@ -95,6 +109,9 @@ mod tests {
         assert!(mask("password_file = \"/etc/bmc\"\n").contains("/etc/bmc"));
         assert!(mask("key = \"/etc/leasehold/key\"\n").contains("/etc/leasehold/key"));
         assert!(!mask("key = \"AAECAwQF\"\n").contains("AAEC"));
+        for line in ["password: hush\n", "password 'hush'\n", "args = [\"--password\", \"hush\"]\n"] {
+            assert!(!mask(line).contains("hush"), "{line}");
+        }
         assert!(!mask("agent = { user = 'x', 'api-token' = 'hush' }\n").contains("hush"));
     }
 }

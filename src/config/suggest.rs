@@ -2,26 +2,35 @@
 
 /// The candidate closest to `word`, if it is close enough to be a likely slip of the hand.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
-    let near = candidates.into_iter().map(|c| (distance(&word.to_lowercase(), c), c));
+    let word: Vec<char> = word.to_lowercase().chars().map(fold).collect();
+    let limit = (word.len() / 3).max(1);
+    let near = candidates.into_iter().map(|c| (distance(&word, &c.chars().map(fold).collect::<Vec<_>>()), c));
     near.filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, c)| c)
 }
 
-/// Levenshtein's distance, in two rows, with `-` and `_` taken as equal because people confuse them.
-fn distance(a: &str, b: &str) -> usize {
-    let fold = |c: char| if c == '-' { '_' } else { c };
-    let b: Vec<char> = b.chars().map(fold).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().map(fold).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
+/// `-` and `_` are taken as equal because people confuse them.
+fn fold(c: char) -> char {
+    if c == '-' { '_' } else { c }
+}
+
+/// Letters added, left out, replaced, or swapped with their neighbour (optimal string alignment). An abbreviation
+/// (`sock` for `socket`) counts as one slip.
+fn distance(a: &[char], b: &[char]) -> usize {
+    if a.len() >= 3 && b.starts_with(a) {
+        return usize::from(a != b);
     }
-    row[b.len()]
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, j) in (0..=a.len()).flat_map(|i| (0..=b.len()).map(move |j| (i, j))) {
+        rows[i][j] = if i == 0 || j == 0 { i + j } else { step(&rows, a, b, i, j) };
+    }
+    rows[a.len()][b.len()]
+}
+
+fn step(rows: &[Vec<usize>], a: &[char], b: &[char], i: usize, j: usize) -> usize {
+    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+    if swapped { best.min(rows[i - 2][j - 2] + 1) } else { best }
 }
 
 /// `a`, `b` and `c`, each in backticks.
@@ -44,6 +53,8 @@ mod tests {
         assert_eq!(closest("intervall", keys), Some("interval"));
         assert_eq!(closest("dead-after", keys), Some("dead_after"));
         assert_eq!(closest("ROUND_TRIP", keys), Some("round_trip"));
+        assert_eq!(closest("inter", keys), Some("interval"));
+        assert_eq!(closest("kye", ["name", "key"]), Some("key"));
         assert_eq!(closest("zebra", keys), None);
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use super::arithmetic::{Line, Origin};
-use super::checked::{Agent, Resource, Timing};
+use super::checked::{Agent, AgentKind, Resource, Timing};
 use super::raw::{self, Raw, Watchdog};
 use super::rules;
 use super::value::{Field, Findings};
@@ -51,7 +51,11 @@ pub struct Facts<'a> {
     pub agents_bound: (Span, String),
     /// Usual time until the first level's `off` has landed, the longer of both directions
     pub typical: Span,
+    /// Usual time of the readings that verify an `off`
+    pub reading: Span,
     pub settle: Span,
+    /// The agents are understood: what follows from F may be told.
+    pub agents_known: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -65,10 +69,18 @@ impl<'a> Facts<'a> {
             first: raw.fence.first.value_or(FirstShooter::Primary),
             stop_budget: sum(resources.iter().map(|r| (r.name.as_str(), r.stop_timeout))),
             start_budget: sum(resources.iter().map(|r| (r.name.as_str(), r.start_timeout))).0,
-            agents_bound: bounds.into_iter().max_by_key(|(span, _)| *span).unwrap_or_default(),
+            // Reversed, because of equals the last is taken: the first node's agents are the ones to show.
+            agents_bound: bounds.into_iter().rev().max_by_key(|(span, _)| *span).unwrap_or_default(),
             typical: typical.unwrap_or_default(),
+            reading: agents.iter().map(reading).max().unwrap_or_default(),
             settle: agents.iter().map(|a| a.settle).max().unwrap_or_default(),
+            agents_known: true,
         }
+    }
+
+    /// For a file whose agents are wrong: the rules that do not depend on F are told all the same.
+    pub fn without_agents(raw: &'a Raw, resources: &[Resource]) -> Facts<'a> {
+        Facts { agents_known: false, ..Facts::gather(raw, Plan::Node { access: false }, &[], resources) }
     }
 
     /// Whether two nodes may shoot at each other, so that the head start means something.
@@ -86,6 +98,13 @@ impl<'a> Facts<'a> {
 fn direction_bound(agents: &[Agent], target: NodeId) -> (Span, String) {
     let levels = levels(agents, target);
     sum(levels.iter().filter_map(|level| level.iter().max_by_key(|a| a.timeout)).map(|a| (a.name.as_str(), a.timeout)))
+}
+
+fn reading(agent: &Agent) -> Span {
+    match &agent.kind {
+        AgentKind::Ipmi(ipmi) => ipmi.poll.times(u64::from(ipmi.stable_reads)),
+        AgentKind::Exec(_) | AgentKind::Manual => Span::ZERO,
+    }
 }
 
 fn direction_typical(agents: &[Agent], target: NodeId) -> Span {

@@ -338,6 +338,12 @@ impl<'a> Section<'a> {
 
     /// A table below this one; an absent one when it is not there, so that its keys are known all the same.
     pub fn table(&mut self, key: &'static str, f: &mut Findings) -> Section<'a> {
+        if let Some(value) = self.value(key).filter(|v| v.get_ref().is_array()) {
+            let path = self.path_of(key);
+            let finding = Finding::error(format!("`{path}` must be one table, not a list of tables"));
+            f.push(finding.at(&value.span(), "a list").help(format!("write [{path}]")));
+            return self.table_beside(key);
+        }
         match self.read(key, "a table", f, |v| v.as_table()) {
             Field::Given(at) => self.child(key, false, at.span, Some(at.value)),
             Field::Absent | Field::Bad => self.child(key, false, 0..0, None),
@@ -379,7 +385,7 @@ impl<'a> Section<'a> {
         let finding = Finding::error(format!("`{path}` is missing")).help(format!("add `{key} = {example}`"));
         f.push(match self.table {
             Some(_) => finding.at(&self.span, format!("{} needs `{key}`", self.label)),
-            None => finding.note(format!("the file has no {}", self.label)),
+            None => finding.help(format!("in a table {}, which the file does not have yet", self.label)),
         });
         None
     }
@@ -393,8 +399,11 @@ impl<'a> Section<'a> {
             }
         }
         let known = f.known.entry(self.label).or_default();
-        known.extend(self.known);
-        known.dedup();
+        for key in self.known {
+            if !known.contains(&key) {
+                known.push(key);
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Role, Severity, Status};
-use crate::core::Refusal;
+use crate::core::{self, Refusal};
 
 /// One line from the daemon: the reply to a request, or an event of a `watch`.
 ///
@@ -99,6 +99,20 @@ pub enum ErrorCode {
     Busy,
     /// The daemon is ending, or did not answer in time.
     Unavailable,
+}
+
+impl Decision {
+    /// An event of the core, at this wall-clock time, of a node that is in `role` after it.
+    pub fn new(event: &core::Event, role: core::Role, at: Timestamp) -> Decision {
+        Decision {
+            number: 0,
+            at,
+            severity: event.severity().into(),
+            role: role.into(),
+            kind: event.kind(),
+            text: event.to_string(),
+        }
+    }
 }
 
 impl Failure {

@@ -38,6 +38,8 @@ pub struct Status {
     pub lease_left: Option<Span>,
     pub resources: ResourceState,
     pub ready: bool,
+    /// A standby: the primary has admitted it. A primary: it has admitted its peer.
+    pub admitted: bool,
     pub frozen: bool,
     pub stopping: bool,
     pub stop_reason: Option<StopReason>,
@@ -100,6 +102,7 @@ impl Node {
             lease_left: self.right_until.map(|until| until.since(now)),
             resources: self.resource_state(),
             ready: self.is_ready,
+            admitted: self.admitted().is_some() || self.named,
             frozen: self.frozen(),
             stopping: self.leaving(),
             stop_reason: self.stop_reason(),
@@ -121,6 +124,11 @@ impl Node {
             peer: self.peer_status(now),
             hindrances: self.failover_hindrances(now),
         }
+    }
+
+    /// Until when this node may have promised its peer not to start by the end of a lease.
+    pub fn promised_until(&self) -> Instant {
+        self.promise_end()
     }
 
     fn proof_of_role(&self) -> Option<ProofKind> {

@@ -1,1 +1,302 @@
-//! daemon
+//! The running daemon: one loop that keeps lease and heartbeats, and beside it threads for whatever may block.
+//!
+//! | thread | what it does |
+//! | --- | --- |
+//! | main | [`driver`]: clock, links, the core; nothing that blocks |
+//! | `record` | [`persister`]: writes and syncs the durable record |
+//! | `worker` | [`fencer`] and [`group`]: agents and resources, and the control socket |
+//! | `notify`, `log` | service manager and journal |
+
+mod armed;
+mod driver;
+mod fencer;
+mod group;
+mod heartbeat;
+mod note;
+mod persister;
+mod picture;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::config::{Checked, Config, Diagnostics};
+use crate::control::{Access, Journal, Server, ServerOptions, Version};
+use crate::core::{Identity, Node, NodeId};
+use crate::fence::FencePlan;
+use crate::os::clock::{self, Alarm};
+use crate::os::links::Link;
+use crate::os::notify::Notifier;
+use crate::os::record::{Finding, RecordFile};
+use crate::os::runtime::RunTime;
+use crate::os::stall::StallMeter;
+use crate::os::{keyfile, log, machine};
+use crate::wire::Keyring;
+
+use armed::Armed;
+use driver::{Driver, Sources};
+use group::Executor;
+use heartbeat::Heartbeats;
+use persister::Persister;
+use picture::Picture;
+
+/// Requests of the control socket that may wait for the loop.
+const CALLS: usize = 64;
+/// How long the end waits for the last lines of the log.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the command line tells the daemon.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    pub config: PathBuf,
+    /// Which node of the configuration this is; `None`: the one named like this machine.
+    pub node: Option<String>,
+    /// Overrides `control.socket` of the configuration.
+    pub socket: Option<PathBuf>,
+    /// Filter of the log, as `tracing_subscriber::EnvFilter` reads it.
+    pub log: String,
+}
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("{0}")]
+    Config(Diagnostics),
+    #[error(
+        "this machine is called {host:?}, and the configuration knows {first:?} and {second:?}: \
+         say which one it is with --node NAME"
+    )]
+    WhoAmI { host: String, first: String, second: String },
+    #[error("there is no node {name:?} in the configuration; its nodes are {first:?} and {second:?}")]
+    NoSuchNode { name: String, first: String, second: String },
+    #[error("cannot make the directory {}: {source}", path.display())]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("cannot {step}: {source}")]
+    Start { step: &'static str, source: std::io::Error },
+    #[error("the cluster key {}: {why}", path.display())]
+    Key { path: PathBuf, why: String },
+}
+
+/// Runs until the clean stop is over.
+///
+/// # Errors
+/// Everything that can be found wrong is found before the first heartbeat leaves.
+pub fn run(options: DaemonOptions) -> anyhow::Result<()> {
+    let log = log::init(&options.log)?;
+    let result = prepare(options).and_then(|parts| parts.run());
+    log.flush(LAST_WORDS);
+    result
+}
+
+/// What is read and checked before anything starts.
+struct Parts {
+    config: Config,
+    me: NodeId,
+    identity: Identity,
+    keyring: Keyring,
+    plan: FencePlan,
+    run_time: RunTime,
+    record: RecordFile,
+    node: Node,
+    journal: Journal,
+    version: Version,
+}
+
+fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
+    let Checked { mut config, warnings, .. } = crate::config::load(&options.config).map_err(DaemonError::Config)?;
+    if !warnings.is_empty() {
+        tracing::warn!("the configuration is valid, with warnings; `leasehold check` shows them");
+    }
+    if let Some(socket) = options.socket {
+        config.control.socket = socket;
+    }
+    let me = who_am_i(&config, options.node.as_deref())?;
+    // The state directory is never made here: one that is missing may be a file system that is not mounted.
+    let path = &config.paths.runtime;
+    std::fs::create_dir_all(path).map_err(|source| DaemonError::Directory { path: path.clone(), source })?;
+    let boot = machine::boot_id()?;
+    // The lock comes first: nothing below may touch what another daemon uses.
+    let run_time = RunTime::open(&config.paths.runtime, boot)?;
+    let keyring = read_keys(&config)?;
+    let plan = FencePlan::new(&config, me)?.with_stamp(|| clock::wall().to_string());
+    let (file, record) = RecordFile::open(&config.paths.state)?;
+    tell_finding(&file);
+    let identity = Identity {
+        incarnation: crate::core::Incarnation(machine::random_u64()?),
+        boot,
+        uuid: machine::system_uuid(),
+        seed: machine::random_u64()?,
+    };
+    let left = run_time.load();
+    let lease = left.lease.map(|l| crate::core::RunTimeLease { token: l.token, deadline: l.deadline, sole: l.sole });
+    let left = crate::core::RunTime { had_contact: left.had_contact, lease };
+    let node = Node::new(config.settings(me), identity, record, Some(left), clock::now());
+    let version = version();
+    Ok(Parts {
+        config,
+        me,
+        identity,
+        keyring,
+        plan,
+        run_time,
+        record: file,
+        node,
+        journal: Journal::default(),
+        version,
+    })
+}
+
+/// Program, control and wire versions.
+pub fn version() -> Version {
+    Version {
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        control: crate::control::VERSION,
+        wire: u32::from(crate::wire::VERSION),
+    }
+}
+
+fn who_am_i(config: &Config, named: Option<&str>) -> Result<NodeId, DaemonError> {
+    let [first, second] = [config.nodes[0].name.clone(), config.nodes[1].name.clone()];
+    if let Some(name) = named {
+        let missing = || DaemonError::NoSuchNode { name: name.to_owned(), first, second };
+        return config.node_named(name).ok_or_else(missing);
+    }
+    let host = machine::host_name();
+    let short = host.split('.').next().unwrap_or_default();
+    let found = config.node_named(&host).or_else(|| config.node_named(short));
+    found.ok_or(DaemonError::WhoAmI { host, first, second })
+}
+
+fn read_keys(config: &Config) -> anyhow::Result<Keyring> {
+    let secret = keyfile::read(&config.key_file)?;
+    let why = |why: String| DaemonError::Key { path: config.key_file.clone(), why };
+    let text = secret.text().ok_or_else(|| why("is not text".to_owned()))?;
+    Ok(Keyring::parse(text).map_err(|e| why(e.to_string()))?)
+}
+
+fn tell_finding(file: &RecordFile) {
+    let path = file.path().display();
+    match file.finding() {
+        Finding::Clean => {}
+        Finding::Created => tracing::info!(%path, "made a new record: this node promotes only after contact"),
+        Finding::TornWrite { slot } => {
+            tracing::warn!(%path, slot, "a write of the record was cut off by a crash; the other slot is whole")
+        }
+        Finding::LostWrite { newest, other } => {
+            tracing::error!(%path, newest, other, "an acknowledged write of the record is missing: this disk lies about syncs");
+        }
+    }
+}
+
+impl Parts {
+    fn run(self) -> anyhow::Result<()> {
+        let start = |step| move |source| DaemonError::Start { step, source };
+        let runtime = current_thread().map_err(start("start the loop"))?;
+        let (inbox, notes) = mpsc::unbounded_channel();
+        let (fencing, fence_orders) = mpsc::unbounded_channel();
+        let (group, group_orders) = mpsc::unbounded_channel();
+        let (calls, call_queue) = mpsc::channel(CALLS);
+        let (signals, signal_queue) = mpsc::unbounded_channel();
+        let armed = Arc::new(Armed::default());
+        let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
+        let node = &self.config.node(self.me).name;
+        let executor = Executor::new(&self.config, node, Arc::clone(&armed), inbox.clone());
+        let options = ServerOptions {
+            socket: self.config.control.socket.clone(),
+            access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
+            peer_name: self.config.node(self.me.peer()).name.clone(),
+            version: self.version.clone(),
+        };
+        let journal = self.journal.clone();
+        let worker = Worker { plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
+        worker.start(fence_orders, group_orders)?;
+        let notifier = Notifier::start().map_err(start("start the notify thread"))?;
+        let driver = |links| Driver {
+            node: self.node,
+            heartbeats: Heartbeats::new(links, self.keyring, self.me, self.identity),
+            run_time: self.run_time,
+            persister,
+            armed,
+            fencing,
+            group,
+            journal: self.journal,
+            notifier,
+            picture: Picture::new(self.config.clone(), self.me, self.version, clock::now()),
+            stalls: StallMeter::new(),
+            links_usable: true,
+            finished: false,
+        };
+        runtime.block_on(async {
+            let links = self.config.links.iter().map(|l| Link::bind(l, self.me)).collect();
+            let alarm = Alarm::new().map_err(start("make the alarm"))?;
+            driver(links).run(Sources { inbox: notes, calls: call_queue, signals: signal_queue }, alarm).await;
+            Ok(())
+        })
+    }
+}
+
+fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// The thread for what may block or take long.
+struct Worker {
+    plan: Arc<FencePlan>,
+    executor: Executor,
+    options: ServerOptions,
+    journal: Journal,
+    calls: mpsc::Sender<crate::control::Call>,
+    inbox: note::Inbox,
+    signals: mpsc::UnboundedSender<()>,
+}
+
+impl Worker {
+    /// Starts the thread, and returns once the control socket listens.
+    fn start(
+        self,
+        fence_orders: mpsc::UnboundedReceiver<fencer::FenceWork>,
+        group_orders: mpsc::UnboundedReceiver<group::GroupOrder>,
+    ) -> anyhow::Result<()> {
+        let (ready, listening) = std::sync::mpsc::sync_channel(1);
+        let runtime = current_thread().map_err(|source| DaemonError::Start { step: "start the worker", source })?;
+        let work = move || {
+            runtime.block_on(async move {
+                let server = match Server::bind(self.options, self.journal, self.calls) {
+                    Ok(server) => server,
+                    Err(error) => return ready.send(Err(anyhow::Error::from(error))),
+                };
+                let told = ready.send(Ok(()));
+                tokio::spawn(server.run());
+                tokio::spawn(forward_signals(self.signals));
+                tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
+                self.executor.run(group_orders).await;
+                told
+            })
+        };
+        std::thread::Builder::new()
+            .name("worker".to_owned())
+            .spawn(work)
+            .map_err(|source| DaemonError::Start { step: "start the worker thread", source })?;
+        listening.recv()?
+    }
+}
+
+/// SIGTERM and SIGINT ask for the clean stop.
+async fn forward_signals(stop: mpsc::UnboundedSender<()>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return tracing::error!("signals cannot be watched: only SIGKILL ends this daemon, and `leasehold stop`");
+    };
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if stop.send(()).is_err() {
+            return;
+        }
+    }
+}

@@ -27,6 +27,11 @@ pub fn boot_id() -> Result<BootId, MachineError> {
     parse_uuid(&text).map(BootId).ok_or_else(|| MachineError::NotAnId { path: BOOT_ID, found: text.trim().to_owned() })
 }
 
+/// The kernel's name of this machine (`uname -n`).
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The SMBIOS system UUID, all zero where there is none, where it is not for this user to read, or where the
 /// firmware left it unset (SMBIOS specification, 7.2.1: all ones or all zeros).
 pub fn system_uuid() -> SystemUuid {

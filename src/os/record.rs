@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::core::Token;
 
-    pub(super) fn with_token(token: u64) -> Record {
+    fn with_token(token: u64) -> Record {
         Record { highest_token: Token(token), ..Record::missing() }
     }
 
@@ -282,6 +282,22 @@ mod tests {
         drop(reopened(dir.path()));
         let (file, record) = reopened(dir.path());
         assert_eq!((record, file.finding()), (None, Finding::Clean));
+    }
+
+    #[test]
+    fn from_the_first_acknowledged_write_on_one_rotten_slot_does_not_make_the_record_missing() {
+        for rotten in [0, SLOT] {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut file, _) = reopened(dir.path());
+            file.write(&with_token(2)).unwrap();
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            bytes[rotten + 30] ^= 1;
+            std::fs::write(file.path(), bytes).unwrap();
+            drop(file);
+            let (file, found) = reopened(dir.path());
+            assert_eq!(found, Some(with_token(2)));
+            assert_eq!(file.finding(), Finding::TornWrite { slot: (rotten / SLOT) as u64 });
+        }
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl StallMeter {
         Stalls { count: self.count, p50: self.quantile(500), p99_9: self.quantile(999), longest: self.longest }
     }
 
+    /// How many samples were later than this (a bucket counts as soon as its upper bound is).
+    pub fn longer_than(&self, limit: Span) -> u64 {
+        self.buckets.iter().enumerate().filter(|(i, _)| upper_bound(*i) > limit.0).map(|(_, n)| n).sum()
+    }
+
     /// Starts anew.
     pub fn reset(&mut self) {
         *self = StallMeter::new();

@@ -74,6 +74,11 @@ fn kind(raw: &raw::Agent, f: &mut Findings) -> Option<AgentKind> {
 
 fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgent> {
     let password = password(raw, ipmi, f);
+    if let Some(scope) = raw.scope.given().filter(|s| s.value == Scope::Resource) {
+        let finding = Finding::error("an agent of kind \"ipmi\" has the scope of a node");
+        let finding = finding.at(&scope.span, "a BMC switches the whole node off");
+        f.push(finding.help("write `scope = \"node\"`, or leave it out"));
+    }
     refuse_weak_cipher(&ipmi.cipher_suite, f);
     refuse_slow_reading(raw, ipmi, f);
     Some(IpmiAgent {
@@ -113,7 +118,7 @@ fn password(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<Secr
 fn refuse_weak_cipher(suite: &Field<u32>, f: &mut Findings) {
     let Some(at) = suite.given().filter(|at| !matches!(at.value, 3 | 8 | 12 | 17)) else { return };
     let finding = Finding::error(format!("cipher suite {} does not protect the session", at.value));
-    let finding = finding.at(&at.span, "no authentication, integrity or confidentiality");
+    let finding = finding.at(&at.span, "authentication, integrity or confidentiality is missing");
     f.push(finding.help("write 17 or, for older BMCs, 3; or leave it out: 17 is tried, then 3"));
 }
 
@@ -141,8 +146,10 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
         )));
     }
     if let Some(args) = exec.args.given().filter(|a| a.value.iter().any(|arg| mentions_secret(arg))) {
+        // Only the bracket is marked: the secret may stand on a line of its own.
+        let bracket = args.span.start..args.span.start + 1;
         let finding = Finding::error("a secret among the arguments of a program");
-        let finding = finding.at(&args.span, "everyone on the machine can read them with `ps`");
+        let finding = finding.at(&bracket, "everyone on the machine can read them with `ps`");
         f.push(finding.help("name a file of mode 0600 in `settings`, and let the program read it"));
     }
     let takes = exec.take.value_or(false);
@@ -150,6 +157,7 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
         let finding = Finding::error("an agent that takes has the scope of a resource");
         let finding = finding.at_some(exec.take.span(), "a take protects one resource, the peer still runs");
         f.push(finding.help("write `scope = \"resource\"`, or remove `take`"));
+        return None;
     }
     if raw.scope == Field::Absent {
         let finding = Finding::error("the agent does not say what its success covers").at(&raw.span, "no `scope`");
@@ -164,9 +172,10 @@ fn exec(raw: &raw::Agent, exec: &raw::Exec, f: &mut Findings) -> Option<ExecAgen
     Some(ExecAgent { program, args: exec.args.value_or(Vec::new()), settings, takes })
 }
 
-/// `--password=x` and its like.
+/// `--password=x`, or `--password` with the secret in the next argument.
 fn mentions_secret(arg: &str) -> bool {
-    arg.split_once('=').is_some_and(|(key, value)| secrets::is_secret(key.trim_start_matches('-')) && !value.is_empty())
+    let (key, value) = arg.split_once('=').unwrap_or((arg, ""));
+    secrets::is_secret(key.trim_start_matches('-')) && (key.starts_with('-') || !value.is_empty())
 }
 
 /// One BMC powers one node: with the same device behind two agents, one of them would shoot its own side.
@@ -218,10 +227,14 @@ fn refuse_own_addresses(
     }
 }
 
-/// Everything of an agent that may be an address of its device.
+/// Everything of an agent that is an address of its device. Other settings of a program may well name the target's
+/// address: a revoked export names its client.
 fn addresses(raw: &raw::Agent) -> impl Iterator<Item = &At<String>> {
     let ipmi = raw.ipmi.iter().filter_map(|i| i.address.as_ref());
-    ipmi.chain(raw.exec.iter().flat_map(|e| e.settings.iter().map(|(_, value)| value)))
+    let settings = raw.exec.iter().flat_map(|e| &e.settings);
+    ipmi.chain(
+        settings.filter(|(key, _)| matches!(key.value.as_str(), "address" | "bmc" | "ip")).map(|(_, value)| value),
+    )
 }
 
 fn owner(text: &str, links: &[Link]) -> Option<NodeId> {

@@ -18,7 +18,7 @@ const MOST_LINKS: usize = 8;
 /// The kernel's limit of an interface name: IFNAMSIZ less its NUL byte.
 const LONGEST_DEVICE: usize = 15;
 
-/// All links that could be understood. The nodes' names are missing when the [[node]] tables are wrong.
+/// All links that could be understood. The nodes' names are missing when the tables of the nodes are wrong.
 pub fn check(links: &[raw::Link], names: Option<&[String; 2]>, f: &mut Findings) -> Vec<Link> {
     unique("link", links.iter().map(|l| l.name.as_ref()), f);
     if links.is_empty() {

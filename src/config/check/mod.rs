@@ -31,13 +31,16 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     let names = nodes.clone().map(|[a, b]| [a.name, b.name]);
     let links = links::check(&raw.links, names.as_ref(), f);
     let agents = agents::check(&raw.fence, names.as_ref(), &links, f);
-    let plan = names.as_ref().zip(agents.as_ref()).and_then(|(names, agents)| plan::check(raw, agents, names, f));
+    let plan = agents.as_ref().and_then(|agents| plan::check(raw, agents, names.as_ref(), f));
     let resources = resources::check(&raw.resources, f);
     plan::check_fence_path(raw, &links, agents.as_deref(), f);
     let (control, paths) = (control(raw), paths(raw, f));
-    let parties = (plan.as_ref(), agents.as_ref(), resources.as_ref());
-    let (Some(plan), Some(agents), Some(resources)) = parties else { return None };
-    let facts = timing::Facts::gather(raw, *plan, agents, resources);
+    let resources = resources?;
+    let (Some(plan), Some(agents)) = (plan, agents) else {
+        timing::compute(&timing::Facts::without_agents(raw, &resources), f);
+        return None;
+    };
+    let facts = timing::Facts::gather(raw, plan, &agents, &resources);
     let (timing, arithmetic) = timing::compute(&facts, f)?;
     if f.has_errors() {
         return None;
@@ -49,8 +52,8 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         nodes: nodes?,
         links,
         timing,
-        fence: fence(raw, *plan, agents.clone()),
-        resources: resources.clone(),
+        fence: fence(raw, plan, agents),
+        resources,
         control,
         paths,
         digest: Digest::default(),
@@ -87,7 +90,8 @@ fn nodes(raw: &Raw, f: &mut Findings) -> Option<[Node; 2]> {
             None
         }
         few => {
-            let finding = Finding::error(format!("{} [[node]] tables, where a pair has two", few.len()));
+            let count = if few.is_empty() { "no [[node]] table" } else { "one [[node]] table" };
+            let finding = Finding::error(format!("{count}, where a pair has two"));
             let finding = finding.at_some(few.first().map(|n| &n.span), "the only one");
             f.push(finding.help("write two [[node]] tables, in the same order on both nodes"));
             None

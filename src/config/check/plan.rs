@@ -12,11 +12,12 @@ use crate::core::{NodeId, Plan, Scope};
 const BOTH: [NodeId; 2] = [NodeId::First, NodeId::Second];
 
 /// The plan, the same against either node. `None`: it could not be safe, and why has been said.
-pub fn check(raw: &Raw, agents: &[Agent], names: &[String; 2], f: &mut Findings) -> Option<Plan> {
+pub fn check(raw: &Raw, agents: &[Agent], names: Option<&[String; 2]>, f: &mut Findings) -> Option<Plan> {
     refuse_idle_manual(&raw.fence, agents, f);
     if agents.iter().all(|a| !acts(a)) {
         return without_agents(raw, agents, f);
     }
+    let names = names?;
     let [first, second] = BOTH.map(|target| against(target, &raw.fence, agents, names, f));
     let plan = same_on_both(first?, second?, &raw.fence, agents, names, f)?;
     refuse_useless_levels(plan, &raw.fence, agents, f);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::core::{Event, Severity, StopReason};
+use crate::core::{Event, FenceResult, Severity, StopReason};
 
 impl Event {
     /// How loud it is: an alarm wants an operator, a warning may want one soon.
@@ -27,6 +27,8 @@ impl Event {
             | Event::LeaveUnacknowledged
             | Event::HandoverRefusedByPeer { .. } => Severity::Warning,
             Event::Demoting { reason, .. } => demotion_severity(*reason),
+            Event::OperatorFenceDone { result: FenceResult::Confirmed { .. } } => Severity::Notice,
+            Event::OperatorFenceDone { result: FenceResult::Refused { .. } | FenceResult::Unknown } => Severity::Alarm,
             Event::ContactMade { .. }
             | Event::StandingChanged { .. }
             | Event::Claimed { .. }
@@ -60,7 +62,6 @@ impl Event {
             | Event::PeerLeaving
             | Event::LeaveAcknowledged
             | Event::OperatorFence
-            | Event::OperatorFenceDone { .. }
             | Event::PowerOnDue { .. } => Severity::Notice,
         }
     }
@@ -206,7 +207,7 @@ impl Display for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{AgentSet, FenceResult, Hindrance, Refusal, Scope, Span, Token};
+    use crate::core::{AgentSet, Hindrance, Refusal, Scope, Span, Token};
 
     #[test]
     fn a_wait_names_what_it_waits_for_and_the_command_that_ends_it() {

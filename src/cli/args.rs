@@ -1,0 +1,253 @@
+//! The one definition of every subcommand and option: feeds help, man pages and completions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// Where the packages put the configuration.
+pub const CONFIG: &str = "/etc/leasehold/leasehold.toml";
+
+/// Two-node primary/standby failover with leases, fencing tokens and STONITH
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, propagate_version = false, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done, or everything is fine
+  1  wrong usage, or an error that is none of the others
+  2  the daemon cannot be reached
+  3  refused: by the daemon's decision, or for want of permission
+  4  the pair is degraded (only with status --exit-code)";
+
+#[derive(Debug, ClapArgs)]
+pub struct Global {
+    /// Control socket of the daemon on this machine [default: as the configuration says, else
+    /// /run/leasehold/control.sock]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LEASEHOLD_SOCKET",
+        hide_env_values = true,
+        display_order = 100
+    )]
+    pub socket: Option<PathBuf>,
+
+    /// Configuration, the same file on both nodes
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LEASEHOLD_CONFIG",
+        hide_env_values = true,
+        default_value = CONFIG,
+        display_order = 101
+    )]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon of this node, in the foreground
+    Daemon(Daemon),
+    /// Show a pair failing over on this machine, in 40 seconds and without root
+    Demo(Demo),
+    /// Check a configuration and print every time with its arithmetic
+    Check(Check),
+    /// Make a new cluster key
+    Keygen(Keygen),
+    /// Show both nodes, and whether a failover would work now
+    Status(Status),
+    /// Hand the service to the other node, planned
+    Failover(Failover),
+    /// Shoot the other node by the fence plan, now
+    Fence(Fence),
+    /// Confirm by hand that the other node is down, where no fence device can
+    ///
+    /// Whoever confirms a node that still runs makes both nodes act at once: look at the machine, or cut its power,
+    /// before. The evidence is shown first. The confirmation holds for this one incident, and is logged with your uid.
+    ConfirmFenced(ConfirmFenced),
+    /// Forbid role changes, for maintenance; the freeze survives restarts
+    Freeze,
+    /// End a freeze
+    Thaw,
+    /// Show the last decisions with their reasons
+    Why(Why),
+    /// Let a node without a record promote: once, when a pair is new
+    ///
+    /// On a node that lost its record while its peer has served, this can start old data. Start the peer instead.
+    InitRecord,
+    /// Clear the alarms, after their causes were mended
+    ClearAlarms,
+    /// Stop the daemon cleanly: a primary hands over first, a standby says that it leaves
+    Stop(Stop),
+    /// Show the version of this program and of the running daemon
+    Version,
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man(Man),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions(Completions),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Daemon {
+    /// Which node of the configuration this machine is [default: the one named like this machine's host name]
+    #[arg(long, value_name = "NAME", env = "LEASEHOLD_NODE")]
+    pub node: Option<String>,
+
+    /// What to log: a level (error, warn, info, debug, trace), or level by part, such as `info,leasehold::fence=debug`
+    #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG", default_value = "info")]
+    pub log: String,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Demo {
+    /// Fence through ipmitool and ipmi_sim, which must be installed, instead of a stand-in program
+    #[arg(long)]
+    pub ipmi: bool,
+
+    /// Plain lines: no colour, and nothing is drawn over
+    #[arg(long)]
+    pub plain: bool,
+
+    /// Keep the directory with the configuration, the logs and the history of writes, and say where it is
+    #[arg(long)]
+    pub keep: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Check {
+    /// The configuration to check [default: that of --config]
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Keygen {
+    /// The file to make, mode 0600; one that exists is never overwritten. `-` prints the key instead
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Status {
+    /// Print the JSON that docs/CONTROL.md describes
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show it again every second, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+
+    /// Exit with 4 when anything is wrong, for monitoring
+    #[arg(long, conflicts_with = "watch")]
+    pub exit_code: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Failover {
+    /// Do not wait until the primary has admitted the standby; one that says that it is not ready is never forced
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Fence {
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub struct Wait {
+    /// Return as soon as the daemon has accepted the command
+    #[arg(long)]
+    pub no_wait: bool,
+
+    /// Stop watching after this many seconds; the command itself goes on
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, conflicts_with = "no_wait")]
+    pub timeout: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ConfirmFenced {
+    /// For scripts: confirm without a question that the node NAME was seen to be off
+    #[arg(long, value_name = "NAME")]
+    pub yes_i_have_seen_it_off: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Why {
+    /// Print the JSON that docs/CONTROL.md describes, one decision a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// How many decisions; the daemon keeps the last 1000
+    #[arg(short = 'n', long = "last", value_name = "COUNT", default_value_t = 20)]
+    pub last: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Stop {
+    /// Wait until the daemon has ended, and show what it does
+    #[arg(long)]
+    pub wait: bool,
+
+    /// With --wait: stop watching after this many seconds; the stop itself goes on
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, requires = "wait")]
+    pub timeout: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Man {
+    /// The directory, which must exist
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Completions {
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+impl Wait {
+    /// The time to watch, if any.
+    pub fn limit(self) -> Option<Duration> {
+        (!self.no_wait).then(|| Duration::from_secs(self.timeout.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_says_what_it_does() {
+        let root = Args::command();
+        for command in root.get_subcommands().chain([&root]) {
+            assert!(command.get_about().is_some(), "{} has no text", command.get_name());
+            for argument in command.get_arguments().filter(|a| a.get_id() != "shell") {
+                assert!(argument.get_help().is_some(), "{} {} has no text", command.get_name(), argument.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Exit statuses, the same for every subcommand and told in `leasehold --help`.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::control::ClientError;
+
+/// How a subcommand ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Fine,
+    /// Wrong usage, or an error that is none of the others.
+    Error,
+    /// The daemon cannot be reached.
+    Unreachable,
+    /// The daemon, or a permission, says no.
+    Refused,
+    /// `status --exit-code`: something is wrong with the pair.
+    Degraded,
+}
+
+impl Exit {
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Fine => 0,
+            Exit::Error => 1,
+            Exit::Unreachable => 2,
+            Exit::Refused => 3,
+            Exit::Degraded => 4,
+        }
+    }
+
+    /// The status for an error, by its cause.
+    pub fn of(error: &anyhow::Error) -> Exit {
+        match error.downcast_ref::<ClientError>() {
+            Some(error) if error.is_unreachable() => Exit::Unreachable,
+            Some(error) if error.is_refusal() => Exit::Refused,
+            _ => Exit::Error,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// Whoever read our output has seen enough (`leasehold why | head -1`): no error, and no panic.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,199 @@
+//! The screen itself. Pure: a status, a width and whether to colour go in, text comes out.
+
+use super::findings::{Finding, Level, can_fail_over, findings, server};
+use crate::cli::page::{Page, Paint, age, short};
+use crate::control::{Contact, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
+
+/// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
+pub fn render(status: &Status, width: usize, colour: bool) -> String {
+    let mut page = Page::new(width, colour);
+    let found = findings(status);
+    heading(&mut page, status, &found);
+    wrong(&mut page, &found);
+    fail_over(&mut page, status, &found);
+    page.blank();
+    page.table(&nodes(status));
+    page.blank();
+    page.table(&links(status));
+    page.blank();
+    page.list(&figures(status));
+    page.into_text()
+}
+
+fn heading(page: &mut Page, status: &Status, found: &[Finding]) {
+    let serves = server(status);
+    let (word, paint) = match found.first().map(|finding| finding.level) {
+        None | Some(Level::Note) => ("healthy", Paint::Green),
+        Some(_) if serves.is_none() => ("NO PRIMARY KNOWN", Paint::Red),
+        Some(Level::Bad) => ("IN DANGER", Paint::Red),
+        Some(Level::Warn) => ("DEGRADED", Paint::Yellow),
+    };
+    let serves = serves.map_or(String::new(), |name| format!(", {name} serves"));
+    let seen = format!("seen from {}, {}", status.me.name, status.at.strftime("%Y-%m-%d %H:%M:%S UTC"));
+    page.both_ends(&format!("{}: {word}{serves}", status.cluster), paint, &seen);
+}
+
+fn wrong(page: &mut Page, found: &[Finding]) {
+    if !found.is_empty() {
+        page.blank();
+    }
+    for finding in found {
+        let (mark, paint) = match finding.level {
+            Level::Bad => ("X ", Paint::Red),
+            Level::Warn => ("! ", Paint::Yellow),
+            Level::Note => ("- ", Paint::Plain),
+        };
+        page.wrapped(mark, &finding.text, paint);
+        if let Some(remedy) = &finding.remedy {
+            page.wrapped("  -> ", remedy, Paint::Bold);
+        }
+    }
+}
+
+fn fail_over(page: &mut Page, status: &Status, found: &[Finding]) {
+    page.blank();
+    if can_fail_over(status) {
+        let to = if status.me.role == Role::Primary { &status.peer.name } else { &status.me.name };
+        return page.wrapped("", &format!("Can I fail over now? Yes, to {to}."), Paint::Green);
+    }
+    page.wrapped("", "Can I fail over now? NO:", Paint::Yellow);
+    for reason in &status.can_fail_over.reasons {
+        page.wrapped("  - ", &reason.text, Paint::Plain);
+        let said_above = found.iter().any(|finding| finding.remedy == reason.remedy);
+        if let Some(remedy) = reason.remedy.as_ref().filter(|_| !said_above) {
+            page.wrapped("    -> ", remedy, Paint::Bold);
+        }
+    }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+fn nodes(status: &Status) -> Vec<Vec<String>> {
+    let me = &status.me;
+    let mine = vec![
+        format!("{} (here)", me.name),
+        me.role.to_string(),
+        number(me.token),
+        me.standing.to_string(),
+        yes_no(me.ready),
+        right(status),
+    ];
+    vec![row(["node", "role", "token", "standing", "ready", ""]), mine, peer(status)]
+}
+
+fn peer(status: &Status) -> Vec<String> {
+    let peer = &status.peer;
+    let heard = match (peer.contact, peer.silence_ms) {
+        (Contact::Never, _) | (_, None) => "never heard".to_owned(),
+        (Contact::Present, Some(ms)) => format!("heard {} ago", age(ms)),
+        (Contact::Doubtful | Contact::Lost, Some(ms)) => format!("silent for {}", age(ms)),
+    };
+    let Some(said) = &peer.said else {
+        return vec![peer.name.clone(), "?".into(), "?".into(), "?".into(), "?".into(), heard];
+    };
+    let leaving = if said.leaving { ", leaving" } else { "" };
+    vec![
+        peer.name.clone(),
+        match peer.contact {
+            Contact::Present | Contact::Doubtful => said.role.to_string(),
+            Contact::Never | Contact::Lost => format!("was {}", said.role),
+        },
+        number(said.token),
+        said.standing.to_string(),
+        yes_no(said.ready),
+        format!("{heard}{leaving}"),
+    ]
+}
+
+/// By what right this node acts, or what it has promised.
+fn right(status: &Status) -> String {
+    let lease = &status.lease;
+    match (lease.kind, lease.left_ms, lease.promised_ms) {
+        (LeaseKind::Granted, Some(ms), _) => format!("lease ends in {}", age(ms)),
+        (LeaseKind::Granted, None, _) => "lease ended".to_owned(),
+        (LeaseKind::Sole, ..) => "acts without a lease".to_owned(),
+        (LeaseKind::None, _, Some(ms)) if status.peer.contact == Contact::Lost => {
+            format!("peer may act {} more", age(ms))
+        }
+        (LeaseKind::None, ..) => String::new(),
+    }
+}
+
+fn links(status: &Status) -> Vec<Vec<String>> {
+    let mut rows = vec![row(["link", "flow", "heard", "loss", "round trip", "refused", "address"])];
+    rows.extend(status.links.iter().map(link));
+    rows
+}
+
+fn link(link: &Link) -> Vec<String> {
+    let flow = match link.flow {
+        Flow::Both => "both ways",
+        Flow::InOnly => "in only",
+        Flow::OutOnly => "out only",
+        Flow::Silent => "silent",
+    };
+    let refused: u64 = link.rejected.values().sum();
+    vec![
+        link.name.clone(),
+        flow.to_owned(),
+        link.heard_ms.map_or("never".into(), |ms| format!("{} ago", age(ms))),
+        format!("{}.{} %", link.loss_permille / 10, link.loss_permille % 10),
+        link.round_trip_us.map_or("-".into(), |us| format!("{}.{:02} ms", us / 1000, us % 1000 / 10)),
+        refused.to_string(),
+        link.remote.clone(),
+    ]
+}
+
+fn figures(status: &Status) -> Vec<Vec<String>> {
+    let states: Vec<String> = status.resources.iter().map(|r| format!("{} {}", r.name, state(r.state))).collect();
+    let proof = status.last_proof.as_ref().map_or("none yet".into(), |proof| {
+        let at = proof.at.map_or(String::new(), |at| at.strftime(", %Y-%m-%d %H:%M:%S UTC").to_string());
+        format!("{} for token {}{at}", proof.kind, proof.token)
+    });
+    let evidence = status.last_proof.iter().flat_map(|proof| &proof.evidence).next_back();
+    let stalls = &status.stalls;
+    let mut rows = vec![
+        vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
+        vec!["last proof".into(), proof],
+    ];
+    rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
+    rows.extend([
+        vec!["record".into(), format!("{}, slowest write {}", record(status), short(status.record.slowest_ms))],
+        vec![
+            "standstill".into(),
+            format!("{} at most, of {} allowed", short(stalls.longest_ms), short(stalls.allowed_ms)),
+        ],
+        vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
+    ]);
+    rows
+}
+
+fn state(state: ResourceState) -> &'static str {
+    match state {
+        ResourceState::Stopped => "stopped",
+        ResourceState::Starting => "starting",
+        ResourceState::Up => "up",
+        ResourceState::Stopping => "stopping",
+        ResourceState::Failed => "FAILED",
+        ResourceState::Stuck => "STUCK",
+    }
+}
+
+fn record(status: &Status) -> &'static str {
+    match status.record.state {
+        RecordState::Ok => "durable",
+        RecordState::Missing => "missing",
+        RecordState::RolledBack => "ROLLED BACK",
+        RecordState::Unwritable => "UNWRITABLE",
+    }
+}
+
+fn number(token: Option<u64>) -> String {
+    token.map_or("-".into(), |token| token.to_string())
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}

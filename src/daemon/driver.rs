@@ -1,0 +1,230 @@
+//! The loop: inputs to the core, outputs put into effect in order. It decides nothing, and calls nothing that blocks.
+//!
+//! ```text
+//!  alarm, links, inbox, control ──▶ Node ──▶ links          (datagrams)
+//!                                       ├──▶ record thread  (writes)
+//!                                       ├──▶ worker thread  (agents, resources)
+//!                                       └──▶ journal, log, service manager
+//! ```
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
+
+use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome};
+use crate::core::{Command, Event, Input, Instant, Node, Output, Severity};
+use crate::os::clock::{self, Alarm};
+use crate::os::links::{RECEIVE_BUFFER, recv_any};
+use crate::os::notify::Notifier;
+use crate::os::runtime::RunTime;
+use crate::os::stall::StallMeter;
+
+use super::armed::Armed;
+use super::fencer::{self, FenceWork};
+use super::group::GroupOrder;
+use super::heartbeat::Heartbeats;
+use super::note::Note;
+use super::persister::Persister;
+use super::picture::Picture;
+
+/// Everything that the loop owns.
+#[derive(Debug)]
+pub struct Driver {
+    pub node: Node,
+    pub heartbeats: Heartbeats,
+    pub run_time: RunTime,
+    pub persister: Persister,
+    pub armed: Arc<Armed>,
+    pub fencing: UnboundedSender<FenceWork>,
+    pub group: UnboundedSender<GroupOrder>,
+    pub journal: Journal,
+    pub notifier: Notifier,
+    pub picture: Picture,
+    pub stalls: StallMeter,
+    pub links_usable: bool,
+    pub finished: bool,
+}
+
+/// What the loop waits for beside the clock and the links.
+#[derive(Debug)]
+pub struct Sources {
+    pub inbox: UnboundedReceiver<Note>,
+    pub calls: Receiver<Call>,
+    pub signals: UnboundedReceiver<()>,
+}
+
+impl Driver {
+    /// Runs until the core says that the clean stop is over.
+    pub async fn run(mut self, mut sources: Sources, alarm: Alarm) {
+        let mut buffer = [0u8; RECEIVE_BUFFER];
+        let mut turn = 0;
+        self.put_into_effect();
+        self.notifier.ready();
+        while !self.finished {
+            let due = self.node.poll_timeout();
+            alarm.set(due);
+            // The clock comes first: no flood of datagrams or requests may hold up a deadline.
+            tokio::select! {
+                biased;
+                () = alarm.fired() => self.wake(due),
+                Some(note) = sources.inbox.recv() => self.take_note(note),
+                (link, length) = recv_any(&self.heartbeats.links, &mut buffer, &mut turn) => {
+                    self.receive(link, &buffer[..length]);
+                }
+                Some(call) = sources.calls.recv() => self.answer(call),
+                Some(()) = sources.signals.recv() => self.stop(),
+            }
+            self.put_into_effect();
+            self.notifier.beat();
+        }
+    }
+
+    fn wake(&mut self, due: Option<Instant>) {
+        let now = clock::now();
+        if let Some(due) = due {
+            self.stalls.note(due, now);
+        }
+        self.watch_links(now);
+        self.node.handle_timeout(now);
+    }
+
+    fn watch_links(&mut self, now: Instant) {
+        let usable = self.heartbeats.any_usable();
+        if usable != self.links_usable {
+            self.links_usable = usable;
+            self.node.handle_input(Input::LinksUsable(usable), now);
+        }
+    }
+
+    fn receive(&mut self, link: usize, bytes: &[u8]) {
+        let now = clock::now();
+        if let Some(datagram) = self.heartbeats.open(link, bytes, now) {
+            self.node.handle_input(Input::Datagram(datagram), now);
+        }
+    }
+
+    fn take_note(&mut self, note: Note) {
+        match note {
+            Note::Input(input) => self.node.handle_input(input, clock::now()),
+            Note::Evidence(evidence) => self.picture.note_evidence(evidence),
+            Note::Resource { name, state, detail } => self.picture.note_resource(&name, state, detail),
+            Note::Written { took, error } => self.picture.note_written(took, error),
+        }
+    }
+
+    fn answer(&mut self, call: Call) {
+        let now = clock::now();
+        let outcome = match call.ask {
+            Ask::Status => {
+                Outcome::Status(Box::new(self.picture.take(&self.node, &self.heartbeats, &self.stalls, now)))
+            }
+            Ask::Command(command) => match self.node.command(command, now) {
+                Ok(()) => Outcome::Accepted,
+                Err(refusal) => Outcome::Failed(Failure::from(refusal)),
+            },
+        };
+        // A client that went away is no matter.
+        let _ = call.reply.send(outcome);
+    }
+
+    /// SIGTERM, SIGINT: the clean stop. A second one changes nothing: the service manager has its own limit.
+    fn stop(&mut self) {
+        self.notifier.stopping();
+        self.notifier.extend_timeout(self.picture.longest_stop());
+        if let Err(refusal) = self.node.command(Command::Stop, clock::now()) {
+            tracing::info!(%refusal, "asked to stop again");
+        }
+    }
+
+    fn put_into_effect(&mut self) {
+        while let Some(output) = self.node.poll_output() {
+            self.perform(output);
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Send(datagram) => self.heartbeats.send(&datagram),
+            Output::Persist { generation, record } => {
+                self.picture.note_writing(clock::now());
+                self.persister.write(generation, record);
+            }
+            Output::StartProbe { job, excluded } => self.fence(FenceWork::Probe { job, excluded }),
+            Output::StartFence { job, token, take, excluded, deadline } => {
+                let deadline_after = fencer::time_left(deadline, clock::now());
+                let order = crate::fence::Order { token, take, excluded, deadline_after };
+                self.fence(FenceWork::Off { job, order });
+            }
+            Output::CancelJob(job) => self.fence(FenceWork::Cancel(job)),
+            Output::ReadHighest { job } => self.fence(FenceWork::Highest { job }),
+            Output::Take { job, take } => self.fence(FenceWork::Take { job, take }),
+            Output::EnsureAccess { job, token } => self.fence(FenceWork::Access { job, token }),
+            Output::PowerOn { .. } => self.fence(FenceWork::PowerOn { token: self.picture.token(&self.node) }),
+            Output::ArmLease { deadline, token, sole } => self.arm(deadline, token, sole),
+            Output::DisarmLease { deadline } => self.disarm(deadline),
+            Output::CutClients => self.order(GroupOrder::Cut),
+            Output::StartResources { epoch, token, proof } => {
+                self.armed.want(epoch);
+                self.order(GroupOrder::Start { epoch, token, proof });
+            }
+            Output::AdoptResources { epoch, token } => {
+                self.armed.want(epoch);
+                self.order(GroupOrder::Adopt { epoch, token });
+            }
+            Output::StopResources { epoch, reason } => {
+                self.armed.want(epoch);
+                self.order(GroupOrder::Stop { epoch, reason });
+            }
+            Output::TokenChanged { token } => self.order(GroupOrder::TokenChanged { token }),
+            Output::NoteContact => self.warn_if(|run_time| run_time.note_contact()),
+            Output::Report(event) => self.report(event),
+            Output::Finished => self.finished = true,
+        }
+    }
+
+    fn arm(&mut self, deadline: Instant, token: crate::core::Token, sole: bool) {
+        self.armed.arm(deadline);
+        self.warn_if(|run_time| run_time.arm(token, deadline, sole));
+    }
+
+    fn disarm(&mut self, deadline: Instant) {
+        self.armed.arm(deadline);
+        self.warn_if(RunTime::disarm);
+    }
+
+    /// The run-time directory lies in memory; what fails there is told, and a restart then stops the service.
+    fn warn_if<E: std::fmt::Display>(&mut self, write: impl FnOnce(&mut RunTime) -> Result<(), E>) {
+        if let Err(error) = write(&mut self.run_time) {
+            tracing::error!(%error, "the run-time record could not be written");
+        }
+    }
+
+    fn fence(&self, work: FenceWork) {
+        self.fencing.send(work).expect("the worker thread lives as long as the loop");
+    }
+
+    fn order(&self, order: GroupOrder) {
+        self.group.send(order).expect("the worker thread lives as long as the loop");
+    }
+
+    fn report(&mut self, event: Event) {
+        let severity = event.severity();
+        let text = event.to_string();
+        match severity {
+            Severity::Info => tracing::debug!("{text}"),
+            Severity::Notice => tracing::info!("{text}"),
+            Severity::Warning => tracing::warn!("{text}"),
+            Severity::Alarm => tracing::error!("{text}"),
+        }
+        self.picture.note_event(&event, &text);
+        self.notifier.status(&format!("{}: {text}", self.node.role()));
+        self.journal.publish(Decision {
+            number: 0,
+            at: clock::wall(),
+            severity: severity.into(),
+            role: self.node.role().into(),
+            kind: event.kind(),
+            text,
+        });
+    }
+}

@@ -1,0 +1,21 @@
+//! What the threads beside the loop tell it. The loop alone talks to the core.
+
+use crate::control;
+use crate::core::{Input, Span};
+use crate::fence::Evidence;
+
+/// A message to the loop.
+#[derive(Debug)]
+pub enum Note {
+    /// For the core.
+    Input(Input),
+    /// What agents sent and read, newest last.
+    Evidence(Vec<Evidence>),
+    /// What became of one resource.
+    Resource { name: String, state: control::ResourceState, detail: Option<String> },
+    /// A write of the record took this long.
+    Written { took: Span, error: Option<String> },
+}
+
+/// The loop's inbox. Unbounded: what is sent answers an output of the core, and there are few of those.
+pub type Inbox = tokio::sync::mpsc::UnboundedSender<Note>;

@@ -1,0 +1,343 @@
+//! The public picture of this node: the core's snapshot, the links, and what the loop remembers for people.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::config::Config;
+use crate::control::{
+    self, Alarm, Blocked, CanFailOver, Contact, Evidence, Figures, Flow, Incident, Lease, LeaseKind, Me, Peer, Proof,
+    Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict, Version,
+};
+use crate::core::{Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
+use crate::fence;
+use crate::os::clock;
+use crate::os::links::Link;
+use crate::os::stall::StallMeter;
+
+use super::heartbeat::{Heartbeats, Refused};
+
+/// Lines of evidence kept for an incident: an operator reads the newest.
+const EVIDENCE_KEPT: usize = 40;
+/// A refused datagram older than this is history.
+const REFUSED_FRESH: Span = Span::from_secs(10);
+
+/// What the loop remembers beside the core.
+#[derive(Debug)]
+pub struct Picture {
+    config: Config,
+    me: NodeId,
+    started: Instant,
+    version: Version,
+    resources: Vec<Resource>,
+    evidence: Vec<Evidence>,
+    proof: Option<Proof>,
+    alarms: Vec<Alarm>,
+    waiting_since: Option<Instant>,
+    writing_since: Option<Instant>,
+    slowest_write: Span,
+    write_error: Option<String>,
+}
+
+impl Picture {
+    pub fn new(config: Config, me: NodeId, version: Version, now: Instant) -> Picture {
+        let state = ResourceState::Stopped;
+        let resources =
+            config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
+        Picture {
+            config,
+            me,
+            started: now,
+            version,
+            resources,
+            evidence: Vec::new(),
+            proof: None,
+            alarms: Vec::new(),
+            waiting_since: None,
+            writing_since: None,
+            slowest_write: Span::ZERO,
+            write_error: None,
+        }
+    }
+
+    // --- what happens ------------------------------------------------------------------------------------------
+
+    pub fn note_evidence(&mut self, evidence: Vec<fence::Evidence>) {
+        self.evidence.extend(evidence.into_iter().map(|e| Evidence {
+            at: e.at.parse().unwrap_or_else(|_| clock::wall()),
+            agent: e.agent,
+            text: format!("{} → {}{}", e.sent, e.read, times(e.times)),
+        }));
+        let excess = self.evidence.len().saturating_sub(EVIDENCE_KEPT);
+        self.evidence.drain(..excess);
+    }
+
+    pub fn note_resource(&mut self, name: &str, state: ResourceState, detail: Option<String>) {
+        if let Some(resource) = self.resources.iter_mut().find(|r| r.name == name) {
+            resource.state = state;
+            resource.detail = detail;
+        }
+    }
+
+    pub fn note_writing(&mut self, now: Instant) {
+        self.writing_since = Some(now);
+    }
+
+    pub fn note_written(&mut self, took: Span, error: Option<String>) {
+        self.writing_since = None;
+        self.slowest_write = self.slowest_write.max(took);
+        self.write_error = error.or(self.write_error.take());
+    }
+
+    /// Keeps what `status` shows of an event: alarms, the last proof, since when something is waited for.
+    pub fn note_event(&mut self, event: &Event, text: &str) {
+        match event {
+            Event::PeerLost { .. } => self.evidence.clear(),
+            Event::Waiting { .. } | Event::AttemptFailed { .. } => {
+                self.waiting_since.get_or_insert_with(clock::now);
+            }
+            Event::Promoted { proof, token } => self.note_proof(*proof, *token),
+            Event::BecameStandby { .. } | Event::ContactRegained => self.waiting_since = None,
+            Event::AlarmsCleared => self.alarms.clear(),
+            _ => {}
+        }
+        match event {
+            // The lost peer is shown as such; the others end when their cause does.
+            Event::PeerLost { .. } => {}
+            Event::DigestAgrees => self.clear_alarm(&Event::DigestDiffers),
+            Event::BecameStandby { .. } => self.clear_alarm(&Event::StopStuck),
+            _ if event.severity() == Severity::Alarm => self.note_alarm(event.kind(), text),
+            _ => {}
+        }
+    }
+
+    fn clear_alarm(&mut self, event: &Event) {
+        let kind = event.kind();
+        self.alarms.retain(|a| a.kind != kind);
+    }
+
+    fn note_alarm(&mut self, kind: String, text: &str) {
+        self.alarms.retain(|a| a.kind != kind);
+        self.alarms.push(Alarm { kind, text: text.to_owned(), since: clock::wall() });
+    }
+
+    fn note_proof(&mut self, kind: ProofKind, token: Token) {
+        self.waiting_since = None;
+        let evidence = std::mem::take(&mut self.evidence);
+        self.proof = Some(Proof { kind: kind.into(), token: token.0, at: Some(clock::wall()), evidence });
+    }
+
+    /// How long a clean stop may take: stop the group, then leave.
+    pub fn longest_stop(&self) -> Span {
+        let timing = &self.config.timing;
+        timing.stop_budget.plus(timing.leave_timeout).plus(timing.dead_after.times(4))
+    }
+
+    pub fn token(&self, node: &Node) -> Token {
+        node.status(clock::now()).token
+    }
+
+    // --- the picture ---------------------------------------------------------------------------------------------
+
+    pub fn take(&self, node: &Node, beats: &Heartbeats, stalls: &StallMeter, now: Instant) -> control::Status {
+        let status = node.status(now);
+        let at = clock::wall();
+        control::Status {
+            cluster: self.config.cluster.clone(),
+            at,
+            version: self.version.clone(),
+            uptime_ms: now.since(self.started).as_ms(),
+            me: self.me(&status),
+            peer: self.peer(&status, beats),
+            lease: self.lease(&status, node, at, now),
+            can_fail_over: can_fail_over(&status),
+            blocked: self.blocked(&status, now),
+            incident: self.incident(&status),
+            frozen: status.frozen,
+            alarms: self.alarms.clone(),
+            resources: self.resources.clone(),
+            links: self.links(beats, now),
+            last_proof: self.proof.clone().or_else(|| former_proof(&status)),
+            record: self.record(&status, now),
+            stalls: self.stalls(stalls),
+            control: Figures::default(),
+        }
+    }
+
+    fn name(&self, id: NodeId) -> String {
+        self.config.node(id).name.clone()
+    }
+
+    fn me(&self, status: &Status) -> Me {
+        let acts = matches!(status.role, Role::Primary | Role::Demoting);
+        Me {
+            name: self.name(self.me),
+            role: status.role.into(),
+            token: acts.then_some(status.token.0),
+            highest_token: status.record.highest_token.0,
+            standing: status.standing.into(),
+            ready: status.ready,
+            admitted: status.admitted,
+        }
+    }
+
+    fn peer(&self, status: &Status, beats: &Heartbeats) -> Peer {
+        let contact = match (status.presence, &status.peer) {
+            (_, None) => Contact::Never,
+            (Presence::Present, Some(_)) => Contact::Present,
+            (Presence::Doubtful, Some(_)) => Contact::Doubtful,
+            (Presence::Lost, Some(_)) => Contact::Lost,
+        };
+        let silence_ms = status.peer.map(|_| status.silence.as_ms());
+        Peer { name: self.name(self.me.peer()), contact, silence_ms, said: self.said(status, beats) }
+    }
+
+    /// The newest authentic datagram, also one that does not count: it tells a one-way link from a silent peer.
+    fn said(&self, status: &Status, beats: &Heartbeats) -> Option<Said> {
+        let (datagram, _) = beats.heard?;
+        Some(Said {
+            role: datagram.role.into(),
+            token: datagram.holding.then_some(datagram.held_token.0),
+            standing: datagram.standing.into(),
+            ready: datagram.ready,
+            hears_us: beats.peer_hears_us(self.config.timing.dead_after),
+            config_differs: status.digest_differs || datagram.digest != self.config.digest,
+            leaving: datagram.notices.leave,
+        })
+    }
+
+    fn lease(&self, status: &Status, node: &Node, at: Timestamp, now: Instant) -> Lease {
+        let kind = match (status.role, status.sole) {
+            (Role::Primary, true) => LeaseKind::Sole,
+            (Role::Primary, false) => LeaseKind::Granted,
+            (Role::Joining | Role::Standby | Role::TakingOver | Role::Demoting, _) => LeaseKind::None,
+        };
+        let left = status.lease_left.filter(|_| kind != LeaseKind::None);
+        let deadline = left.and_then(|left| at.checked_add(std::time::Duration::from(left)).ok());
+        let promised = node.promised_until().since(now);
+        let promised_ms = (kind == LeaseKind::None).then_some(promised.as_ms());
+        Lease { kind, left_ms: left.map(Span::as_ms), deadline, promised_ms }
+    }
+
+    fn blocked(&self, status: &Status, now: Instant) -> Option<Blocked> {
+        let reason = match (status.waiting_for, status.blocked) {
+            (Some(because), _) => Reason::from(because),
+            (None, true) => self.failed_attempt(status),
+            (None, false) => return None,
+        };
+        Some(Blocked {
+            reason,
+            since_ms: self.waiting_since.map_or(0, |since| now.since(since).as_ms()),
+            attempts: status.attempts,
+            retry_in_ms: status.retry_in.map(Span::as_ms),
+        })
+    }
+
+    /// The last words of the agents say why: they name the device and what it answered.
+    fn failed_attempt(&self, status: &Status) -> Reason {
+        let result = status.last_attempt.map_or_else(String::new, |r| r.to_string());
+        let last = self.evidence.last().map_or_else(String::new, |e| format!(" ({}: {})", e.agent, e.text));
+        let peer = self.name(self.me.peer());
+        Reason {
+            text: format!("fencing {peer} is not proven: {result}{last}"),
+            remedy: Some(format!(
+                "mend the fence device; or, if you saw that {peer} is down, `leasehold confirm-fenced`"
+            )),
+        }
+    }
+
+    fn incident(&self, status: &Status) -> Option<Incident> {
+        (status.presence == Presence::Lost).then(|| Incident {
+            id: status.incident,
+            since_ms: status.silence.as_ms(),
+            evidence: self.evidence.clone(),
+        })
+    }
+
+    fn links(&self, beats: &Heartbeats, now: Instant) -> Vec<control::Link> {
+        let hears_us = beats.peer_hears_us(self.config.timing.dead_after);
+        let sides = self.config.links.iter().zip(&beats.links).zip(&beats.refused);
+        sides.map(|((configured, link), refused)| self.link(configured, link, *refused, hears_us, now)).collect()
+    }
+
+    fn link(
+        &self,
+        configured: &crate::config::Link,
+        link: &Link,
+        refused: Option<Refused>,
+        hears_us: bool,
+        now: Instant,
+    ) -> control::Link {
+        let counters = link.counters();
+        let heard = counters.last_authentic.map(|at| now.since(at));
+        let fresh = heard.is_some_and(|age| age <= self.config.timing.dead_after);
+        let flow = match (fresh, hears_us) {
+            (true, true) => Flow::Both,
+            (true, false) => Flow::InOnly,
+            (false, _) => Flow::Silent,
+        };
+        let rejecting = refused.filter(|r| now.since(r.at) <= REFUSED_FRESH).map(|r| Rejecting {
+            kind: r.why.kind().to_owned(),
+            text: r.why.to_string(),
+            ago_ms: now.since(r.at).as_ms(),
+        });
+        let down = match link.state_now() {
+            crate::os::links::LinkState::Up => None,
+            crate::os::links::LinkState::Down { because } => Some(because),
+        };
+        let rejected: BTreeMap<String, u64> = counters.rejected.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect();
+        control::Link {
+            name: configured.name.clone(),
+            local: configured.addresses[self.me.index()].to_string(),
+            remote: configured.addresses[self.me.peer().index()].to_string(),
+            flow,
+            heard_ms: heard.map(Span::as_ms),
+            loss_permille: counters.loss_per_mille.unwrap_or(0),
+            round_trip_us: counters.round_trip.map(|r| r.smoothed.0 / 1000),
+            rejected,
+            rejecting,
+            send_error: down,
+        }
+    }
+
+    fn record(&self, status: &Status, now: Instant) -> Record {
+        let state = match status {
+            Status { record_failed: true, .. } => RecordState::Unwritable,
+            Status { rolled_back: true, .. } => RecordState::RolledBack,
+            Status { recordless: true, .. } => RecordState::Missing,
+            Status { .. } => RecordState::Ok,
+        };
+        Record {
+            state,
+            writing_ms: self.writing_since.map(|since| now.since(since).as_ms()),
+            slowest_ms: self.slowest_write.as_ms(),
+            detail: self.write_error.clone(),
+        }
+    }
+
+    fn stalls(&self, meter: &StallMeter) -> Stalls {
+        let summary = meter.summary();
+        let allowed = self.config.timing.pause;
+        Stalls {
+            longest_ms: summary.longest.as_ms(),
+            allowed_ms: allowed.as_ms(),
+            long: meter.longer_than(allowed.half()),
+        }
+    }
+}
+
+fn can_fail_over(status: &Status) -> CanFailOver {
+    let reasons: Vec<Reason> = status.hindrances.iter().copied().map(Reason::from).collect();
+    let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };
+    CanFailOver { answer, reasons }
+}
+
+/// Of an earlier life of this daemon: kind and token are in the record.
+fn former_proof(status: &Status) -> Option<Proof> {
+    let kind = status.record.held_proof?.into();
+    Some(Proof { kind, token: status.record.held_token.0, at: None, evidence: Vec::new() })
+}
+
+fn times(n: u32) -> String {
+    if n > 1 { format!(" ({n} times)") } else { String::new() }
+}

@@ -1,0 +1,89 @@
+//! A healthy pair as its primary sees it: tests change what they are about.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use leasehold::control::{
+    CanFailOver, Contact, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
+    RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
+};
+
+pub fn at(time: &str) -> Timestamp {
+    format!("2026-11-30T{time}Z").parse().expect("a time of day")
+}
+
+pub fn evidence(time: &str, agent: &str, text: &str) -> Evidence {
+    Evidence { at: at(time), agent: agent.into(), text: text.into() }
+}
+
+pub fn healthy() -> Status {
+    Status {
+        cluster: "shop".into(),
+        at: at("03:12:44"),
+        version: Version { program: "0.1.0".into(), control: 1, wire: 1 },
+        uptime_ms: 273_600_000,
+        me: Me {
+            name: "heron".into(),
+            role: Role::Primary,
+            token: Some(6),
+            highest_token: 6,
+            standing: Standing::Paired,
+            ready: true,
+            admitted: true,
+        },
+        peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()) },
+        lease: Lease {
+            kind: LeaseKind::Granted,
+            left_ms: Some(4_100),
+            deadline: Some(at("03:12:48.1")),
+            promised_ms: None,
+        },
+        can_fail_over: CanFailOver { answer: Verdict::Yes, reasons: Vec::new() },
+        blocked: None,
+        incident: None,
+        frozen: false,
+        alarms: Vec::new(),
+        resources: vec![resource("disk"), resource("postgres")],
+        links: vec![link("lan", "10.0.0"), link("cross", "10.9.0")],
+        last_proof: Some(Proof {
+            kind: ProofKind::Fenced,
+            token: 6,
+            at: Some(at("01:02:03")),
+            evidence: vec![evidence("01:02:03", "bmc-plover", "chassis power reads off, 3 times in a row")],
+        }),
+        record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
+        stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },
+        control: Figures { connections: 1, requests: 9, ..Figures::default() },
+    }
+}
+
+fn standby() -> Said {
+    Said {
+        role: Role::Standby,
+        token: None,
+        standing: Standing::Paired,
+        ready: true,
+        hears_us: true,
+        config_differs: false,
+        leaving: false,
+    }
+}
+
+fn resource(name: &str) -> Resource {
+    Resource { name: name.into(), state: ResourceState::Up, detail: None }
+}
+
+pub fn link(name: &str, net: &str) -> Link {
+    Link {
+        name: name.into(),
+        local: format!("{net}.1:7400"),
+        remote: format!("{net}.2:7400"),
+        flow: Flow::Both,
+        heard_ms: Some(120),
+        loss_permille: 0,
+        round_trip_us: Some(312),
+        rejected: BTreeMap::new(),
+        rejecting: None,
+        send_error: None,
+    }
+}

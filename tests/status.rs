@@ -1,0 +1,223 @@
+//! The status screen, as operators see it: each picture of a pair has its golden file in `tests/status/`.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --test status` writes them anew; read the difference before committing it.
+
+#[path = "common/status.rs"]
+mod fixture;
+
+use std::path::Path;
+
+use leasehold::cli::status::{Level, findings, render};
+use leasehold::control::{
+    Alarm, Blocked, CanFailOver, Contact, Flow, Incident, LeaseKind, Reason, RecordState, Rejecting, ResourceState,
+    Role, Standing, Status, Verdict,
+};
+
+use fixture::{at, evidence, healthy};
+
+const WIDTH: usize = 80;
+
+fn golden(name: &str, status: &Status) {
+    let text = render(status, WIDTH, false);
+    assert!(text.lines().count() <= 40, "{name} is no single screen:\n{text}");
+    let path = Path::new("tests/status").join(name).with_extension("txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, wanted, "{} differs", path.display());
+}
+
+fn no(reasons: &[(&str, Option<&str>)]) -> CanFailOver {
+    let reason =
+        |(text, remedy): &(&str, Option<&str>)| Reason { text: (*text).into(), remedy: remedy.map(Into::into) };
+    CanFailOver { answer: Verdict::No, reasons: reasons.iter().map(reason).collect() }
+}
+
+fn silent(mut status: Status, silence_ms: u64) -> Status {
+    status.peer.contact = Contact::Lost;
+    status.peer.silence_ms = Some(silence_ms);
+    for link in &mut status.links {
+        link.flow = Flow::Silent;
+        link.heard_ms = Some(silence_ms);
+    }
+    status.can_fail_over = no(&[("the peer is silent", Some("see `leasehold status` on both nodes, and the links"))]);
+    status
+}
+
+/// The same pair, as its standby sees it.
+fn from_standby() -> Status {
+    let mut status = healthy();
+    status.me.name = "plover".into();
+    status.me.role = Role::Standby;
+    status.me.token = None;
+    status.peer.name = "heron".into();
+    let said = status.peer.said.as_mut().unwrap();
+    said.role = Role::Primary;
+    said.token = Some(6);
+    status.lease.kind = LeaseKind::None;
+    status.lease.left_ms = None;
+    status.lease.promised_ms = Some(11_800);
+    status.resources.iter_mut().for_each(|resource| resource.state = ResourceState::Stopped);
+    status
+}
+
+#[test]
+fn a_healthy_pair_says_so_in_its_first_line() {
+    golden("healthy", &healthy());
+    assert!(findings(&healthy()).is_empty());
+}
+
+#[test]
+fn a_healthy_pair_looks_healthy_from_the_standby_too() {
+    golden("healthy-from-standby", &from_standby());
+}
+
+#[test]
+fn a_standby_that_is_out_says_why() {
+    let mut status = from_standby();
+    status.me.standing = Standing::Out;
+    status.me.ready = false;
+    status.can_fail_over = no(&[(
+        "this node's resources say that it could not serve",
+        Some("see this node's `ready` commands in the journal"),
+    )]);
+    golden("standby-out", &status);
+}
+
+#[test]
+fn a_blocked_take_over_names_the_reason_and_what_ends_it() {
+    let mut status = silent(from_standby(), 42_000);
+    status.me.role = Role::TakingOver;
+    status.blocked = Some(Blocked {
+        reason: Reason {
+            text: "fence unknown: bmc-heron: RMCP+ session: no answer from 10.1.1.11 since 03:12:03".into(),
+            remedy: Some("mend the way to the BMC; if you saw that heron is off, `leasehold confirm-fenced`".into()),
+        },
+        since_ms: 39_500,
+        attempts: 4,
+        retry_in_ms: Some(3_200),
+    });
+    status.incident = Some(Incident {
+        id: 7,
+        since_ms: 42_000,
+        evidence: vec![evidence("03:12:03", "bmc-heron", "no answer from 10.1.1.11")],
+    });
+    golden("blocked", &status);
+}
+
+#[test]
+fn a_frozen_pair_says_what_that_costs_and_how_to_end_it() {
+    let mut status = healthy();
+    status.frozen = true;
+    status.me.standing = Standing::Sole;
+    status.lease.kind = LeaseKind::Sole;
+    status.peer.said.as_mut().unwrap().standing = Standing::Out;
+    status.can_fail_over = no(&[("role changes are frozen", Some("`leasehold thaw` ends it"))]);
+    golden("frozen", &status);
+}
+
+#[test]
+fn a_silent_primary_is_shown_as_last_heard() {
+    golden("silent-peer", &silent(from_standby(), 2_700));
+}
+
+#[test]
+fn a_wrong_key_is_told_apart_from_silence() {
+    let mut status = silent(from_standby(), 0);
+    status.me.role = Role::Joining;
+    status.peer.contact = Contact::Never;
+    status.peer.silence_ms = None;
+    status.peer.said = None;
+    for link in &mut status.links {
+        link.heard_ms = None;
+        link.round_trip_us = None;
+        link.rejected.insert("wrong-key".into(), 318);
+        let text = "sealed with another key under the same id".into();
+        link.rejecting = Some(Rejecting { kind: "wrong-key".into(), text, ago_ms: 90 });
+    }
+    golden("wrong-key", &status);
+}
+
+#[test]
+fn a_one_way_link_says_which_way() {
+    let mut status = healthy();
+    status.links[0].flow = Flow::OutOnly;
+    status.links[0].heard_ms = Some(95_000);
+    status.links[0].loss_permille = 1000;
+    status.links[1].flow = Flow::InOnly;
+    golden("one-way-link", &status);
+}
+
+#[test]
+fn different_configurations_block_and_are_shown() {
+    let mut status = healthy();
+    status.peer.said.as_mut().unwrap().config_differs = true;
+    status.can_fail_over = no(&[(
+        "the two nodes run different safety-relevant configurations",
+        Some("install the same file on both nodes, `leasehold check` it, restart the daemons"),
+    )]);
+    golden("digest-differs", &status);
+}
+
+#[test]
+fn a_lone_primary_serves_but_is_degraded() {
+    let mut status = silent(healthy(), 190_000);
+    status.me.standing = Standing::Sole;
+    status.me.admitted = false;
+    status.lease.kind = LeaseKind::Sole;
+    golden("lone-primary", &status);
+}
+
+#[test]
+fn a_joining_node_that_waits_says_for_what() {
+    let mut status = from_standby();
+    status.me.role = Role::Joining;
+    status.me.standing = Standing::Out;
+    status.peer.contact = Contact::Never;
+    status.peer.silence_ms = None;
+    status.peer.said = None;
+    status.uptime_ms = 75_000;
+    status.last_proof = None;
+    status.record.state = RecordState::Missing;
+    for link in &mut status.links {
+        link.flow = Flow::Silent;
+        link.heard_ms = None;
+        link.round_trip_us = None;
+    }
+    let reason = Reason::from(leasehold::core::Hindrance::PoweredOnPeerNeverHeard);
+    status.can_fail_over = CanFailOver { answer: Verdict::No, reasons: vec![reason.clone()] };
+    status.blocked = Some(Blocked { reason, since_ms: 45_000, attempts: 0, retry_in_ms: None });
+    golden("joining-waits", &status);
+}
+
+#[test]
+fn alarms_failures_and_standstills_come_before_everything_else() {
+    let mut status = healthy();
+    status.alarms.push(Alarm { kind: "device-lied".into(), text: "a fence device lied".into(), since: at("02:00:00") });
+    status.resources[1].state = ResourceState::Failed;
+    status.resources[1].detail = Some("exit status 1: could not bind 10.0.0.5:5432".into());
+    status.stalls.longest_ms = 2_300;
+    status.links[1].loss_permille = 250;
+    golden("alarms", &status);
+    assert_eq!(findings(&status)[0].level, Level::Bad);
+}
+
+#[test]
+fn colour_changes_no_letter_and_no_width_breaks_it() {
+    let status = silent(from_standby(), 2_700);
+    let coloured = render(&status, WIDTH, true);
+    let stripped = anstream::adapter::strip_str(&coloured).to_string();
+    assert_eq!(stripped, render(&status, WIDTH, false));
+    for width in [0, 1, 39, 200, usize::MAX] {
+        assert!(render(&status, width, false).contains("Can I fail over now?"));
+    }
+}
+
+#[test]
+fn the_json_is_read_back_as_it_was() {
+    for status in [healthy(), silent(from_standby(), 9)] {
+        let json = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
+    }
+}
