@@ -5,10 +5,11 @@
 //! and prints into the journal. Commands run one at a time, each with a deadline, and take their process group with them.
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
@@ -40,7 +41,7 @@ pub struct Exec {
     pub(super) config: ExecResource,
     start_timeout: Duration,
     pub(super) stop_timeout: Duration,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// Held while a start is under way in the kernel, also when nobody waits for it any more: a stop that did not wait
     /// for that could find nothing and be overtaken by it.
     pub(super) starting: Arc<tokio::sync::Mutex<()>>,
@@ -67,7 +68,7 @@ impl Exec {
             config: config.clone(),
             start_timeout: configured.start_timeout.into(),
             stop_timeout: configured.stop_timeout.into(),
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             starting: Arc::default(),
         }
     }
@@ -101,12 +102,26 @@ impl Exec {
 
     /// Collects the leader when it has ended; how it ended, if that can be known.
     pub(super) async fn collect(&self) -> Option<String> {
+        self.reap().await.map(|status| status.to_string())
+    }
+
+    /// A stop command never runs beside the start command: one that was cut off is over, with its group, before.
+    pub(super) async fn end_start_command(&self) {
+        let Some(leader) = self.leader() else { return };
+        if let Some(running) = &self.state().running {
+            running.signal_group(Signal::KILL);
+        }
+        leader.exited().await;
+        self.reap().await;
+        self.forget();
+    }
+
+    async fn reap(&self) -> Option<ExitStatus> {
         let running = self.state().running.take();
-        let status = match running {
+        match running {
             Some(mut running) => running.reap(REAP_GRACE).await,
             None => None,
-        };
-        status.map(|s| s.to_string())
+        }
     }
 
     pub(super) fn forget(&self) {
@@ -152,13 +167,15 @@ impl Exec {
             return Err(ResourceError::Leftovers { resource: self.name.clone(), left: listed(&left) });
         }
         let (program, command, reader) = self.service_command()?;
-        let running = spawn(command, program, OnDrop::Leave, gate).await.map_err(|source| self.process(source))?;
-        self.journal(reader);
-        {
-            let mut state = self.state();
+        let state = self.state.clone();
+        let remember = move |running: Running| {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.leader = Some(running.watch());
             state.running = Some(running);
-        }
+            drop(gate);
+        };
+        spawn(command, program, OnDrop::Leave, remember).await.map_err(|source| self.process(source))?;
+        self.journal(reader);
         let up =
             async { if self.config.foreground { self.until_serving().await } else { self.until_returned().await } };
         let late = || ResourceError::StartTimeout { resource: self.name.clone(), limit: self.start_timeout };
@@ -199,11 +216,7 @@ impl Exec {
         if let Some(leader) = self.leader() {
             leader.exited().await;
         }
-        let running = self.state().running.take();
-        let status = match running {
-            Some(mut running) => running.reap(REAP_GRACE).await,
-            None => None,
-        };
+        let status = self.reap().await;
         self.forget();
         match status {
             Some(status) if status.success() => Ok(()),

@@ -71,16 +71,6 @@ impl Exec {
         None
     }
 
-    /// A stop command never runs beside the start command: a cut-off one is over first.
-    async fn end_start_command(&self) {
-        if let Some(leader) = self.leader() {
-            leader.signal(Signal::KILL);
-            leader.exited().await;
-            self.collect().await;
-            self.forget();
-        }
-    }
-
     async fn signal_all(&self, signal: Signal) {
         for process in self.processes().await.unwrap_or_default() {
             process.signal(signal);
