@@ -379,7 +379,7 @@ async fn kill_needs_no_stop_command_and_does_not_wait_for_one_that_hangs() {
     }
     let killing = async { assert!(group.kill().await.is_stopped()) };
     let ((), result) = timeout(PATIENCE, async { tokio::join!(killing, &mut stopping) }).await.unwrap();
-    assert!(result.is_stopped() && !alive(&lab.read("stopper").trim_end().to_owned()), "{result:?}");
+    assert!(result.is_stopped() && !alive(lab.read("stopper").trim_end()), "{result:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! [`Context`]. What `start` runs carries `LEASEHOLD_RESOURCE=NAME:INSTANCE` besides, by which its processes are found,
 //! and prints into the journal. Commands run one at a time, each with a deadline, and take their process group with them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use crate::process::{
     Ending, Finished, OnDrop, PidWatch, Program, REAP_GRACE, Running, check_owner, find_program, run, spawn,
 };
 
+use super::cgroup::{self, Cgroup};
 use super::output::{Pipe, pump, reopen};
 use super::search::{Found, find};
 use super::{Context, Pending, Resource, ResourceError, account};
@@ -41,6 +42,7 @@ pub struct Exec {
     pub(super) config: ExecResource,
     start_timeout: Duration,
     pub(super) stop_timeout: Duration,
+    pub(super) cgroup: Option<Cgroup>,
     state: Arc<Mutex<State>>,
     /// Held while a start is under way in the kernel, also when nobody waits for it any more: a stop that did not wait
     /// for that could find nothing and be overtaken by it.
@@ -68,15 +70,24 @@ impl Exec {
             config: config.clone(),
             start_timeout: configured.start_timeout.into(),
             stop_timeout: configured.stop_timeout.into(),
+            cgroup: cgroup::delegated().map(|base| Cgroup::below(&base, &configured.name, instance)),
             state: Arc::new(Mutex::new(state)),
             starting: Arc::default(),
         }
     }
 
+    /// As [`Exec::new`], with its cgroup below `base` instead of where the service manager says.
+    pub fn in_cgroup(mut self, base: &Path) -> Exec {
+        self.cgroup = Some(Cgroup::below(base, &self.name, &self.instance));
+        self
+    }
+
     /// All living processes of this resource: of its service, and of a stop command that is not over.
     pub(super) async fn processes(&self) -> Result<Vec<Found>, ResourceError> {
         let marks = vec![self.mark("LEASEHOLD_RESOURCE"), self.mark("LEASEHOLD_COMMAND")];
-        let looked = tokio::task::spawn_blocking(move || find(&marks)).await;
+        let cgroup = self.cgroup.clone();
+        let look = move || find(&marks, &cgroup.map(|c| c.processes()).unwrap_or_default());
+        let looked = tokio::task::spawn_blocking(look).await;
         let failed = |source| ResourceError::Search { resource: self.name.clone(), source };
         looked.map_err(|e| failed(std::io::Error::other(e)))?.map_err(failed)
     }
@@ -167,8 +178,11 @@ impl Exec {
             return Err(ResourceError::Leftovers { resource: self.name.clone(), left: listed(&left) });
         }
         let (program, command, reader) = self.service_command()?;
-        let state = self.state.clone();
+        let (state, cgroup) = (self.state.clone(), self.cgroup.clone());
         let remember = move |running: Running| {
+            if let Some(Err(error)) = cgroup.map(|c| c.adopt(running.pid())) {
+                tracing::warn!(%error, "a service runs outside its own cgroup; its processes are found by their marks");
+            }
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.leader = Some(running.watch());
             state.running = Some(running);
@@ -388,4 +402,39 @@ pub(super) fn told(finished: &Finished) -> String {
 pub(super) fn listed(left: &[Found]) -> String {
     let one = |p: &Found| format!("{} {} (state {})", p.pid, p.command, p.state);
     left.iter().take(5).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Starts a service whose child leaves its group, its session, its parent and its environment, and stops it.
+#[cfg(test)]
+pub(super) async fn hidden_process_is_stopped(base: &Path) -> String {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let file = dir.path().join("pid");
+    let script = format!(
+        "sleep 0.2; (setsid env -i sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 432' >/dev/null 2>&1 &) & exec sleep 432",
+        file.display()
+    );
+    let exec = ExecResource {
+        start: ["/bin/sh", "-c", &script].map(str::to_owned).to_vec(),
+        stop: None,
+        status: None,
+        interval: crate::core::Span::from_secs(1),
+        ready: None,
+        foreground: true,
+        environment: Default::default(),
+        user: None,
+        directory: None,
+    };
+    let (start_timeout, stop_timeout) = (crate::core::Span::from_secs(9), crate::core::Span::from_secs(9));
+    let configured =
+        Configured { name: "kelp".to_owned(), start_timeout, stop_timeout, kind: ResourceKind::Exec(exec) };
+    let exec = Exec::new(&configured, &dir.path().display().to_string()).in_cgroup(base);
+    exec.start(&Context::idle("test")).await.expect("a start");
+    while !file.exists() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let pid = std::fs::read_to_string(&file).expect("a pid").trim().to_owned();
+    exec.stop(&Context::idle("test")).await.expect("a stop");
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    assert!(state.is_err() || state.is_ok_and(|s| s.contains(") Z ")), "process {pid} hides");
+    pid
 }

@@ -10,6 +10,7 @@
 //! of its predecessor as one that started them itself. For the same reason it can adopt a service that still runs.
 
 mod account;
+mod cgroup;
 mod exec;
 mod group;
 mod output;

@@ -2,7 +2,7 @@
 //!
 //! A process belongs to a resource if its environment carries the resource's mark, if it shares the process group of
 //! one that does, or if it descends from one that belongs. So `setsid`, a double fork and a cleared environment each
-//! are found out; a process that does all three at once before anybody looked is not.
+//! are found out; a process that does all three at once before anybody looked is found only by its cgroup.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,15 +49,15 @@ impl Found {
     }
 }
 
-/// All living processes that belong to any of the marks (`NAME=value`), in rising order of their start. May block on a
-/// sick machine: call it off the loop.
-pub fn find(marks: &[String]) -> io::Result<Vec<Found>> {
+/// All living processes that belong to any of the marks (`NAME=value`) or are among `known`, in rising order of their
+/// start. May block on a sick machine: call it off the loop.
+pub fn find(marks: &[String], known: &[i32]) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let is_process = path.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
         if is_process && let Some(mut process) = read_stat(&path) {
-            process.marked = is_marked(&path, &process, marks);
+            process.marked = known.contains(&process.pid) || is_marked(&path, &process, marks);
             all.push(process);
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         let marks = [mark.clone()];
         let found = loop {
             // Between fork and exec the child still shows this program's environment.
-            let found = find(&marks).unwrap();
+            let found = find(&marks, &[]).unwrap();
             if !found.is_empty() {
                 break found;
             }
@@ -172,6 +172,6 @@ mod tests {
         found[0].signal(Signal::KILL);
         assert!(!child.wait().unwrap().success());
         assert!(!found[0].is_still_there());
-        assert!(find(&marks).unwrap().is_empty());
+        assert!(find(&marks, &[]).unwrap().is_empty());
     }
 }

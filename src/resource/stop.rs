@@ -109,6 +109,9 @@ impl Exec {
                 return Ok(());
             }
             if persuasion == Persuasion::Kill {
+                if let Some(cgroup) = self.cgroup.as_ref().filter(|_| !left.is_empty()) {
+                    cgroup.kill();
+                }
                 left.iter().for_each(|process| process.signal(Signal::KILL));
             }
             if !left.is_empty() || clean > 2 {
