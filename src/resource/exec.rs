@@ -26,6 +26,9 @@ use super::{Context, Pending, Resource, ResourceError, account};
 
 /// What is kept of a command's output, to be told when it fails.
 const COMMAND_OUTPUT: usize = 4096;
+/// A strict sandbox makes a program fail with a text that has nothing to do with it (casebook C35).
+const SANDBOX: &str = " (the unit lets its programs write only below its ReadWritePaths=; add the path with \
+    \"systemctl edit leasehold\")";
 /// How often a starting service is asked whether it is up. It is asked at once first.
 const START_POLL: Duration = Duration::from_millis(50);
 /// A service has failed when its status command has said so twice in a row, or did not answer three times in a row:
@@ -394,8 +397,9 @@ pub(super) fn told(finished: &Finished) -> String {
         Ending::Stuck => "it hangs in the kernel".to_owned(),
     };
     let said = [finished.stdout_text(), finished.stderr_text()].join(" ");
-    let said: Vec<_> = said.split_whitespace().collect();
-    if said.is_empty() { end } else { format!("{end}: {}", said.join(" ").chars().take(200).collect::<String>()) }
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hint = if said.contains("Read-only file system") { SANDBOX } else { "" };
+    if said.is_empty() { end } else { format!("{end}: {}{hint}", said.chars().take(200).collect::<String>()) }
 }
 
 /// The processes, for a person.

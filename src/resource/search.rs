@@ -70,7 +70,8 @@ pub fn find(marks: &[String], known: &[i32]) -> io::Result<Vec<Found>> {
 fn belonging(all: Vec<Found>, me: i32, my_group: i32) -> Vec<Found> {
     let mut pids: BTreeSet<i32> = all.iter().filter(|p| p.marked).map(|p| p.pid).collect();
     let mut groups: BTreeSet<i32> = all.iter().filter(|p| p.marked).map(|p| p.group).collect();
-    groups.remove(&my_group);
+    // 0 is what every group outside this process namespace looks like, and 1 is init's.
+    groups.retain(|group| *group > 1 && *group != my_group);
     loop {
         let before = pids.len();
         for process in all.iter().filter(|p| p.pid != me) {
@@ -149,9 +150,11 @@ mod tests {
 
     #[test]
     fn my_own_group_and_i_never_belong() {
-        let all = vec![process(10, 20, 10, true), process(11, 1, 10, false), process(20, 1, 20, true)];
+        let strangers = [process(11, 1, 10, false), process(12, 2, 0, false)];
+        let marked = [process(10, 20, 10, true), process(20, 1, 20, true), process(21, 20, 0, true)];
+        let all = [marked.as_slice(), strangers.as_slice()].concat();
         let pids: Vec<_> = belonging(all, 10, 10).iter().map(|p| p.pid).collect();
-        assert_eq!(pids, [20]);
+        assert_eq!(pids, [20, 21]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::process::Ending;
 
 use super::exec::{Exec, listed, told};
+use super::search::Found;
 use super::{Context, ResourceError};
 
 /// The part of the stop budget kept for SIGKILL and looking, at most; at least a quarter of the budget.
@@ -115,9 +116,17 @@ impl Exec {
                 left.iter().for_each(|process| process.signal(Signal::KILL));
             }
             if !left.is_empty() || clean > 2 {
-                sleep(gap).await;
+                self.pause(gap, &left).await;
                 gap = (gap * 2).min(LAST_LOOK);
             }
+        }
+    }
+
+    /// Waits for `gap`, or until the service itself has ended if it was still there.
+    async fn pause(&self, gap: Duration, left: &[Found]) {
+        match self.leader().filter(|leader| left.iter().any(|p| p.pid == leader.pid().as_raw_nonzero().get())) {
+            Some(leader) => drop(timeout(gap, leader.exited()).await),
+            None => sleep(gap).await,
         }
     }
 
