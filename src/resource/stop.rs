@@ -26,7 +26,8 @@ impl Exec {
     pub(super) async fn bring_down(&self, context: &Context) -> Result<(), ResourceError> {
         self.set_context(context);
         let reserve = (self.stop_timeout / 4).min(LONGEST_RESERVE);
-        let mut complaint = None;
+        // Where nothing can be looked at, only the stop command's own word tells, and it has not spoken yet.
+        let mut complaint = self.is_blind().then(|| "its stop command did not end in time".to_owned());
         let graceful = async {
             // A start that nobody waits for any more may still be under way in the kernel.
             drop(self.starting.lock().await);
@@ -44,7 +45,11 @@ impl Exec {
     }
 
     pub(super) async fn kill_all(&self) -> Result<(), ResourceError> {
-        self.kill_within(self.stop_timeout).await
+        self.kill_within(self.stop_timeout).await?;
+        match self.is_blind() {
+            true => Err(self.stuck("what its start command did cannot be seen without a status command".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Two clean looks in a row: a process that forks and ends between two lines of one look escapes that look only.
@@ -65,11 +70,15 @@ impl Exec {
             };
             tracing::warn!(resource = self.name, said, "the stop command failed");
             self.signal_all(Signal::TERM).await;
-            let can_look = self.config.foreground || self.config.status.is_some();
-            return (!can_look).then(|| format!("the stop command failed: {said}"));
+            return self.is_blind().then(|| format!("its stop command failed: {said}"));
         }
         self.signal_all(Signal::TERM).await;
         None
+    }
+
+    /// Commands without a status command may bring about what no look at the processes shows, such as an address.
+    fn is_blind(&self) -> bool {
+        !self.config.foreground && self.config.status.is_none() && self.config.stop.is_some()
     }
 
     async fn signal_all(&self, signal: Signal) {
