@@ -58,7 +58,7 @@ fn config(agents: Vec<Agent>) -> Config {
 
 fn agent(name: &str, target: NodeId, scope: Scope, kind: AgentKind) -> Agent {
     let timeout = Span::from_secs(15);
-    Agent { name: name.to_owned(), target, level: 1, scope, timeout, settle: Span::ZERO, kind }
+    Agent { name: name.to_owned(), target, level: 1, scope, timeout, typical: timeout, settle: Span::ZERO, kind }
 }
 
 fn ipmi(password: &Path) -> AgentKind {

@@ -64,7 +64,13 @@ impl Lab {
         };
         change(&mut exec);
         let (start_timeout, stop_timeout) = (Span::from_secs(10), Span::from_secs(8));
-        Resource { name: name.to_owned(), start_timeout, stop_timeout, checks_token: false, kind: ResourceKind::Exec(exec) }
+        Resource {
+            name: name.to_owned(),
+            start_timeout,
+            stop_timeout,
+            checks_token: false,
+            kind: ResourceKind::Exec(exec),
+        }
     }
 }
 

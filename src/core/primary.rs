@@ -104,9 +104,8 @@ impl Node {
 
     pub(super) fn step_primary(&mut self, now: Instant) {
         self.follow_record(now);
-        match self.hears().copied() {
-            Some(said) => self.lead(&said, now),
-            None => {}
+        if let Some(said) = self.hears().copied() {
+            self.lead(&said, now);
         }
         if self.presence != Presence::Present {
             self.step_doubtful(now);
@@ -196,7 +195,7 @@ impl Node {
         if stands_aside && !primary.thawing {
             primary.admitted = None;
             self.go_sole(now);
-        } else if said.wish && !(frozen && !asks_thaw) {
+        } else if said.wish && (!frozen || asks_thaw) {
             self.admit(said);
         }
         self.watch_peer_attempts(said, now);

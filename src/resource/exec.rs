@@ -429,8 +429,13 @@ pub(super) async fn hidden_process_is_stopped(base: &Path) -> String {
         directory: None,
     };
     let (start_timeout, stop_timeout) = (crate::core::Span::from_secs(9), crate::core::Span::from_secs(9));
-    let configured =
-        Configured { name: "kelp".to_owned(), start_timeout, stop_timeout, kind: ResourceKind::Exec(exec) };
+    let configured = Configured {
+        name: "kelp".to_owned(),
+        start_timeout,
+        stop_timeout,
+        checks_token: false,
+        kind: ResourceKind::Exec(exec),
+    };
     let exec = Exec::new(&configured, &dir.path().display().to_string()).in_cgroup(base);
     exec.start(&Context::idle("test")).await.expect("a start");
     while !file.exists() {
