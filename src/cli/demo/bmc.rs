@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::args::{BmcAction, DemoBmc};
-use crate::cli::exit::Exit;
+use crate::core::Instant;
+use crate::os::clock;
 
 /// Exit statuses of the contract of exec agents.
 const OFF: u8 = 2;
@@ -28,8 +30,14 @@ pub fn run(options: &DemoBmc, out: &mut dyn Write) -> anyhow::Result<std::proces
         Some(node) => node.clone(),
         None => target(&std::env::var("LEASEHOLD_FENCE").unwrap_or_default())?,
     };
-    let power = Power::of(&options.directory, &node);
-    let code = match options.action {
+    let begun = clock::now();
+    let code = act(&Power::of(&options.directory, &node), options.action, out)?;
+    note_call(&options.directory, &Call { node, begun_ns: begun.0, ended_ns: clock::now().0 })?;
+    Ok(code.into())
+}
+
+fn act(power: &Power, action: BmcAction, out: &mut dyn Write) -> anyhow::Result<u8> {
+    Ok(match action {
         BmcAction::Status if power.is_on()? => {
             writeln!(out, "on")?;
             0
@@ -44,8 +52,37 @@ pub fn run(options: &DemoBmc, out: &mut dyn Write) -> anyhow::Result<std::proces
         }
         // Who switches a machine on is the demo itself.
         BmcAction::On => REFUSED,
-    };
-    Ok(code.into())
+    })
+}
+
+/// One call of this program.
+#[derive(Debug, Serialize, Deserialize)]
+struct Call {
+    node: String,
+    begun_ns: u64,
+    ended_ns: u64,
+}
+
+fn calls(directory: &Path) -> PathBuf {
+    directory.join("bmc-calls")
+}
+
+fn note_call(directory: &Path, call: &Call) -> anyhow::Result<()> {
+    let mut file = File::options().create(true).append(true).open(calls(directory))?;
+    Ok(file.write_all(format!("{}\n", serde_json::to_string(call)?).as_bytes())?)
+}
+
+/// When the first call about a node since then began, and when the last one ended.
+///
+/// # Errors
+/// There was none.
+pub fn calls_since(directory: &Path, node: &str, since: Instant) -> anyhow::Result<[Instant; 2]> {
+    let text = std::fs::read_to_string(calls(directory))?;
+    let all = text.lines().filter_map(|line| serde_json::from_str::<Call>(line).ok());
+    let mut wanted = all.filter(|call| call.node == node && call.begun_ns >= since.0);
+    let first = wanted.next().with_context(|| format!("no call of the BMC of {node}"))?;
+    let ended = wanted.last().map_or(first.ended_ns, |last| last.ended_ns);
+    Ok([Instant(first.begun_ns), Instant(ended)])
 }
 
 fn target(context: &str) -> anyhow::Result<String> {

@@ -118,8 +118,7 @@ impl Drop for Simulator {
 }
 
 fn chassis(program: &Path, world: &Path, node: &str) -> String {
-    let bmc =
-        format!("{} demo-bmc --node {node} --directory {}", shell_word(program), shell_word(world));
+    let bmc = format!("{} demo-bmc --node {node} --directory {}", shell_word(program), shell_word(world));
     format!(
         "#!/bin/sh\ncase \"$*\" in\n\
          *'get power'*) if {bmc} status >/dev/null; then echo power:1; else echo power:0; fi ;;\n\

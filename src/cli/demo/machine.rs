@@ -9,7 +9,7 @@
 //! When the demo dies, whatever way, its end of stdin closes, and the machine goes off.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A watch without news for this long is asked again; the daemon's end is told at once in any case.
 const QUIET: Duration = Duration::from_secs(3600);
 
+/// A daemon that does not answer within this is stopped, or as good as.
+const STATUS_LIMIT: Duration = Duration::from_millis(500);
+
 /// Something that happened.
 #[derive(Debug, Clone)]
 pub struct News {
@@ -141,15 +144,24 @@ impl Pair {
             if let Some(found) = end(self, news.as_ref())? {
                 return Ok(found);
             }
-            if clock::now().since(begun) >= limit {
-                bail!("not within {limit}: {what}; {}", self.described());
-            }
+            self.lose_patience(what, begun, limit)?;
         }
+    }
+
+    /// For whoever waits in a loop.
+    ///
+    /// # Errors
+    /// The limit has passed since `begun`.
+    pub fn lose_patience(&self, what: &str, begun: Instant, limit: Span) -> anyhow::Result<()> {
+        if clock::now().since(begun) >= limit {
+            bail!("not within {limit}: {what}; {}", self.described());
+        }
+        Ok(())
     }
 
     /// What the daemon says of itself; `None` where none answers.
     pub fn status(&self, node: NodeId) -> Option<Status> {
-        let mut client = socket::connect(&self.world.socket(node)).ok()?;
+        let mut client = Client::connect(&self.world.socket(node), STATUS_LIMIT).ok()?;
         socket::status(&mut client).ok()
     }
 
@@ -282,8 +294,11 @@ fn tell_decisions(teller: &Teller, node: NodeId, control: &Path) -> anyhow::Resu
     }
     loop {
         match watch.next_within(QUIET)? {
-            Some(Event::Decision(decision)) if decision.number <= told => {}
-            Some(Event::Decision(decision)) if !teller.tell_decision(node, decision) => return Ok(()),
+            Some(Event::Decision(decision)) if decision.number > told => {
+                if !teller.tell_decision(node, decision) {
+                    return Ok(());
+                }
+            }
             Some(Event::Decision(_) | Event::Missed(_)) | None => {}
         }
     }

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn grandchildren_are_found_and_strangers_are_not() {
-        let mut shell = Command::new("sh").args(["-c", "sleep 60 & echo; wait"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut shell =
+            Command::new("sh").args(["-c", "sleep 60 & echo; wait"]).stdout(Stdio::piped()).spawn().unwrap();
         let _ = shell.stdout.take().unwrap().read(&mut [0]).unwrap();
         let pid = Pid::from_child(&shell);
         let below: Vec<Process> = descendants(pid).unwrap();

@@ -101,7 +101,6 @@ pub struct World {
     pub network: Network,
     plan: Plan,
     keeper: Keeper,
-    simulators: Option<[Simulator; 2]>,
     boots: u64,
 }
 
@@ -111,18 +110,21 @@ impl World {
     /// # Errors
     /// What cannot be made, and where.
     pub fn build(plan: Plan) -> anyhow::Result<World> {
-        let random = crate::cli::demo::random()?;
+        let random = super::random()?;
         let keeper = Keeper::new(directory(random)?, plan.keep);
         let network = Network::start(random).context("the loopback network 127.0.0.0/8")?;
-        let mut world = World { network, plan, keeper, simulators: None, boots: random };
+        let world = World { network, plan, keeper, boots: random };
         world.write_key()?;
         fs::write(world.history(), "")?;
         for node in BOTH {
-            DirBuilder::new().mode(0o700).create(world.home(node))?;
+            let home = world.home(node);
+            [home.clone(), home.join("state"), home.join("run")]
+                .iter()
+                .try_for_each(|folder| DirBuilder::new().mode(0o700).create(folder))?;
             Power::of(world.directory(), name(node)).install()?;
         }
         if world.plan.fencing == Fencing::Ipmi {
-            world.simulators = Some(world.start_simulators()?);
+            BOTH.into_iter().try_for_each(|node| world.start_simulator(node))?;
         }
         for node in BOTH {
             fs::write(world.home(node).join("leasehold.toml"), world.configuration(node))?;
@@ -152,9 +154,19 @@ impl World {
         self.plan.timing
     }
 
-    /// The BMCs of a world with [`Fencing::Ipmi`].
-    pub fn simulators(&mut self) -> Option<&mut [Simulator; 2]> {
-        self.simulators.as_mut()
+    /// Does something with the BMC of a machine, in a world with [`Fencing::Ipmi`].
+    ///
+    /// # Errors
+    /// The world has none, or what was done fails.
+    pub fn with_bmc<T>(
+        &self,
+        node: NodeId,
+        act: impl FnOnce(&mut Simulator) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        match &mut self.keeper.inner().simulators[node.index()] {
+            Some(simulator) => act(simulator),
+            None => bail!("this world has no ipmi_sim"),
+        }
     }
 
     /// For whoever must end the world from another thread.
@@ -212,12 +224,11 @@ impl World {
         Ok(file.write_all(key.as_bytes())?)
     }
 
-    fn start_simulators(&self) -> anyhow::Result<[Simulator; 2]> {
-        let start = |node: NodeId| {
-            let home = self.home(node).join("bmc");
-            Simulator::start(&home, &self.plan.program, self.directory(), name(node))
-        };
-        Ok([start(NodeId::First)?, start(NodeId::Second)?])
+    fn start_simulator(&self, node: NodeId) -> anyhow::Result<()> {
+        let home = self.home(node).join("bmc");
+        let simulator = Simulator::start(&home, &self.plan.program, self.directory(), name(node))?;
+        self.keeper.inner().simulators[node.index()] = Some(simulator);
+        Ok(())
     }
 
     fn configuration(&self, node: NodeId) -> String {
@@ -266,13 +277,13 @@ impl World {
             t.fence_ms,
             t.typical_ms
         );
-        let special = match &self.simulators {
-            None => format!(
+        let special = match self.with_bmc(target, |bmc| Ok(bmc.agent())) {
+            Err(_) => format!(
                 "kind = \"exec\"\nprogram = {}\nargs = [\"demo-bmc\", \"--directory\", {}]\n\n",
                 quoted(&self.plan.program),
                 quoted(self.directory())
             ),
-            Some(simulators) => simulators[target.index()].agent(),
+            Ok(agent) => agent,
         };
         common + &special
     }
@@ -281,7 +292,8 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if let Err(error) = self.keeper.end() {
-            eprintln!("leasehold: {error:#}");
+            // Nowhere is left to say it if stderr is closed as well.
+            let _ = writeln!(anstream::stderr(), "leasehold: {error:#}");
         }
     }
 }
@@ -312,6 +324,7 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Inner {
     machines: [Option<Machine>; 2],
+    simulators: [Option<Simulator>; 2],
     ended: bool,
 }
 
@@ -331,6 +344,7 @@ impl Keeper {
         }
         let machines = inner.machines.iter_mut().filter_map(Option::take);
         let off: Vec<anyhow::Result<()>> = machines.map(Machine::switch_off).collect();
+        inner.simulators = Default::default();
         if !self.keep {
             fs::remove_dir_all(&self.directory).with_context(|| format!("removing {}", self.directory.display()))?;
         }
