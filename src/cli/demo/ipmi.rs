@@ -1,7 +1,7 @@
-//! A real BMC in software for a machine of the demo: `ipmi_sim` of OpenIPMI, spoken to by `ipmitool` over RMCP+.
+//! A real BMC in software: `ipmi_sim` of OpenIPMI, spoken to by `ipmitool` over RMCP+, cipher suite 3 only.
 //!
-//! Its chassis is `leasehold demo-bmc`, so that power off is real and power readings are true. It speaks cipher suite 3
-//! only. The password is that of a toy: it is made anew for each world all the same, and lies in a file of mode 0600.
+//! In the demo its chassis is `leasehold demo-bmc`, so that power off is real and power readings are true. The tests of
+//! the IPMI agent give it chassis of their own.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use super::world::quoted;
 
 pub const PROGRAMS: [&str; 2] = ["ipmi_sim", "ipmitool"];
-const USER: &str = "admin";
+pub const USER: &str = "admin";
 /// It starts in some ten milliseconds; a loaded machine takes longer.
 const START_LOOK: Duration = Duration::from_millis(10);
 const START_LOOKS: u32 = 1000;
@@ -38,22 +38,26 @@ pub fn missing() -> Vec<&'static str> {
 }
 
 impl Simulator {
-    /// Writes its files below `home` and starts it.
+    /// Makes the directory `home` with its files, and starts it. `chassis` is a script; it gets `get power` and prints
+    /// `power:0` or `power:1`, or gets `set power 0`.
     ///
     /// # Errors
     /// The programs are not installed, or it does not listen.
-    pub fn start(home: &Path, program: &Path, world: &Path, node: &str) -> anyhow::Result<Simulator> {
+    pub fn start(home: &Path, password: &str, chassis: &str) -> anyhow::Result<Simulator> {
         DirBuilder::new().mode(0o700).create(home)?;
         DirBuilder::new().mode(0o700).create(home.join("state"))?;
         let port = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port();
-        let password = format!("{:016x}", super::random()?);
         let mut simulator = Simulator { home: home.to_owned(), port, child: None };
         simulator.write("password", 0o600, &format!("{password}\n"))?;
-        simulator.write("chassis", 0o700, &chassis(program, world, node))?;
+        simulator.write("chassis", 0o700, chassis)?;
         simulator.write("sim.emu", 0o600, EMULATION)?;
-        simulator.write("lan.conf", 0o600, &lan(home, port, &password))?;
+        simulator.write("lan.conf", 0o600, &lan(home, port, password))?;
         simulator.plug()?;
         Ok(simulator)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The agent's part of the configuration.
@@ -117,7 +121,8 @@ impl Drop for Simulator {
     }
 }
 
-fn chassis(program: &Path, world: &Path, node: &str) -> String {
+/// The chassis of a machine of the demo.
+pub fn chassis(program: &Path, world: &Path, node: &str) -> String {
     let bmc = format!("{} demo-bmc --node {node} --directory {}", shell_word(program), shell_word(world));
     format!(
         "#!/bin/sh\ncase \"$*\" in\n\

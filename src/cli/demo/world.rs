@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 
 use super::bmc::Power;
-use super::ipmi::Simulator;
+use super::ipmi::{self, Simulator};
 use super::machine::{Case, Machine};
 use super::partition::{LINKS, Network};
 use crate::core::NodeId;
@@ -226,7 +226,8 @@ impl World {
 
     fn start_simulator(&self, node: NodeId) -> anyhow::Result<()> {
         let home = self.home(node).join("bmc");
-        let simulator = Simulator::start(&home, &self.plan.program, self.directory(), name(node))?;
+        let chassis = ipmi::chassis(&self.plan.program, self.directory(), name(node));
+        let simulator = Simulator::start(&home, &format!("{:016x}", super::random()?), &chassis)?;
         self.keeper.inner().simulators[node.index()] = Some(simulator);
         Ok(())
     }
