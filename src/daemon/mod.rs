@@ -59,6 +59,8 @@ pub struct DaemonOptions {
     pub socket: Option<PathBuf>,
     /// Filter of the log, as `tracing_subscriber::EnvFilter` reads it.
     pub log: String,
+    /// The id of this boot; `None`: the kernel's. Nodes that share a kernel need one each.
+    pub boot_id: Option<String>,
 }
 
 /// Why the daemon does not run.
@@ -136,7 +138,7 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
     if let Err(error) = machine::lock_memory() {
         tracing::warn!(%error, "memory is not locked: a lease may wait for the swap device");
     }
-    let boot = machine::boot_id()?;
+    let boot = options.boot_id.as_deref().map_or_else(machine::boot_id, machine::boot_id_given)?;
     // The lock comes first: nothing below may touch what another daemon uses.
     let run_time = RunTime::open(&config.paths.runtime, boot)?;
     let keyring = read_keys(&config)?;
