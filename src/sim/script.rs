@@ -109,7 +109,7 @@ impl Scenario {
     pub fn run(&self) -> Outcome {
         let mut world = World::new(self.setup.clone(), self.schedule.clone(), true);
         match quiet::surviving(|| world.run_until(self.until)) {
-            Ok(()) => world.judges.finish(self.until),
+            Ok(()) => world.finish(),
             Err(text) => world.judges.accuse(world.now, Guarantee::Panic, text),
         }
         let mut faults: Vec<String> = self

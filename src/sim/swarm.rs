@@ -60,7 +60,7 @@ pub fn run(case: &Case) -> Verdict {
 fn run_to_its_end(case: &Case) -> Verdict {
     let mut world = World::new(case.setup.clone(), case.schedule.clone(), false);
     world.run_until(case.until);
-    world.judges.finish(case.until);
+    world.finish();
     if let (true, Err(why)) = (case.heals, world.whole()) {
         world.judges.accuse(case.until, Guarantee::L2, why);
     }
