@@ -1,8 +1,10 @@
 //! The swarm: worlds drawn from seeds must keep S1 to S5 while faults last, and L2 when they have ended.
 //!
 //! `SEEDS=20000 cargo test --release --test swarm -- --nocapture` runs more; `SEED=17` runs one and prints its trace.
-//! A failing seed is shrunk and printed as a scenario; only the first few, for shrinking takes longer than running.
+//! A failing seed is shrunk and printed as a scenario; only the first of each kind, for
+//! shrinking takes longer than running.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
@@ -10,8 +12,11 @@ use leasehold::sim::{Case, Figures, Scenario, Violation, draw, run_many, shrink}
 
 /// Seeds of an ordinary test run, without optimization; CI runs many more.
 const ORDINARY: u64 = 300;
-/// How many failing seeds are shrunk.
-const SHRUNK: usize = 3;
+/// How many kinds of failures are shrunk.
+const SHRUNK: usize = 12;
+
+/// A seed, its world, and what it broke.
+type Failure = (u64, Case, Vec<Violation>);
 
 fn wanted(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|v| v.parse().ok())
@@ -24,7 +29,7 @@ fn shown(seed: u64, case: &Case, violations: &[Violation]) -> String {
 }
 
 /// Runs the seeds on two threads; the failing ones, in order.
-fn swarm(count: u64) -> (Figures, Vec<(u64, Case, Vec<Violation>)>) {
+fn swarm(count: u64) -> (Figures, Vec<Failure>) {
     let failures = Mutex::new(Vec::new());
     let keep = |seed: u64, case: &Case, violations: &[Violation]| {
         let mut failures = failures.lock().expect("no thread panics while it holds the failures");
@@ -42,6 +47,22 @@ fn swarm(count: u64) -> (Figures, Vec<(u64, Case, Vec<Violation>)>) {
     failures.sort_by_key(|(seed, ..)| *seed);
     figures.failed = failures.len() as u64;
     (figures, failures)
+}
+
+/// The first failure of each kind; says how many others there are.
+fn kinds(failures: &[Failure]) -> Vec<&Failure> {
+    let mut seen: BTreeMap<(String, String), Vec<&Failure>> = BTreeMap::new();
+    for failure in failures {
+        let (case, first) = (&failure.1, &failure.2[0]);
+        let words: String = first.text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let kind = format!("{:?}: {}", first.guarantee, words.replace("heron", "N").replace("plover", "N"));
+        seen.entry((kind, format!("{:?}", case.setup.nodes[0].plan))).or_default().push(failure);
+    }
+    for ((kind, plan), failures) in &seen {
+        let seeds: Vec<u64> = failures.iter().take(8).map(|f| f.0).collect();
+        println!("{:>5} × {kind} ({plan}), seeds {seeds:?}", failures.len());
+    }
+    seen.into_values().map(|failures| failures[0]).collect()
 }
 
 #[test]
@@ -67,9 +88,6 @@ fn worlds_drawn_from_seeds_keep_every_guarantee() {
         figures.void,
         figures.failed
     );
-    for (seed, _, violations) in &failures {
-        println!("seed {seed}: {} ({} in all)", violations[0], violations.len());
-    }
-    let report: Vec<String> = failures.iter().take(SHRUNK).map(|(s, c, v)| shown(*s, c, v)).collect();
+    let report: Vec<String> = kinds(&failures).into_iter().take(SHRUNK).map(|(s, c, v)| shown(*s, c, v)).collect();
     assert!(failures.is_empty(), "{} seeds fail\n{}", failures.len(), report.join("\n"));
 }

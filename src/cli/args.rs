@@ -155,7 +155,7 @@ pub struct Status {
 
 #[derive(Debug, ClapArgs)]
 pub struct Failover {
-    /// Go on although the standby says that it is not ready: the service may not come up there
+    /// Do not wait until the primary has admitted the standby; one that says that it is not ready is never forced
     #[arg(long)]
     pub force: bool,
 

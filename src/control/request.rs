@@ -32,7 +32,7 @@ pub enum Op {
     },
     /// Which program answers.
     Version,
-    /// Planned handover to the peer. `force`: although the standby is not ready.
+    /// Planned handover to the peer. `force`: although the standby is not admitted yet.
     Failover { force: bool },
     /// Shoot the peer by the plan, now.
     Fence,

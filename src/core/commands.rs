@@ -32,7 +32,8 @@ impl Node {
         if !matches!(self.role, RoleState::Primary(_)) {
             return Err(Refusal::NotPrimary);
         }
-        let forced = |because: &Hindrance| force && matches!(because, Hindrance::PeerNotReady | Hindrance::NotAdmitted);
+        // A standby that cannot serve would hand the release back: force does not help there.
+        let forced = |because: &Hindrance| force && *because == Hindrance::NotAdmitted;
         match self.handover_hindrances(now).into_iter().find(|because| !forced(because)) {
             Some(because) => Err(Refusal::NotNow(because)),
             None => {

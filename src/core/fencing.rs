@@ -276,15 +276,13 @@ impl Node {
         if second { self.settings.head_start } else { Span::ZERO }
     }
 
-    /// Why this node must not start by a proof of a silent peer, if it must not.
+    /// Why this node must not start at all, if it must not.
     pub(super) fn start_hindrance(&self) -> Option<Hindrance> {
-        let record = self.record.wanted();
         [
             (self.record.failed(), Hindrance::RecordNotWritable),
             (self.recordless, Hindrance::NoRecordNoContact),
             (self.leaving(), Hindrance::Leaving),
             (self.frozen(), Hindrance::Frozen),
-            (record.rolled_back, Hindrance::RolledBack),
             (self.digest_differs, Hindrance::DigestDiffers),
             (!self.is_ready, if self.backoff_until.is_some() { Hindrance::StartFailed } else { Hindrance::NotReady }),
         ]
@@ -292,9 +290,15 @@ impl Node {
         .find_map(|(hinders, because)| hinders.then_some(because))
     }
 
+    /// Why this node must not start by a fence, if it must not.
+    pub(super) fn fence_hindrance(&self) -> Option<Hindrance> {
+        let rolled_back = self.record.wanted().rolled_back.then_some(Hindrance::RolledBack);
+        self.start_hindrance().or(rolled_back)
+    }
+
     /// Why this node must not shoot, if it must not.
     pub(super) fn shoot_hindrance(&self) -> Option<Hindrance> {
-        self.start_hindrance().or(match self.settings.plan {
+        self.fence_hindrance().or(match self.settings.plan {
             Plan::Node { .. } | Plan::Exclusive => None,
             Plan::ConfirmOnly => Some(Hindrance::NoAgent),
             Plan::Yielding if self.standing() == Standing::Out => Some(Hindrance::OutWithoutNodeFence),

@@ -135,7 +135,7 @@ pub enum Input {
 /// An operator asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Planned handover to the peer. `force` goes on although the standby is not ready.
+    /// Planned handover to the peer. `force` goes on although the standby is not admitted yet.
     Failover {
         force: bool,
     },

@@ -261,7 +261,7 @@ impl Node {
         if self.presence != Presence::Lost || now < due {
             return self.wake(Timer::Retry, due, now);
         }
-        if matches!(self.settings.plan, Plan::Yielding | Plan::ConfirmOnly) || self.record.wanted().rolled_back {
+        if matches!(self.settings.plan, Plan::Yielding | Plan::ConfirmOnly) {
             return;
         }
         self.attempt_before_lease_ends(now);

@@ -53,7 +53,7 @@ impl Node {
     fn use_proof_in_hand(&mut self, now: Instant) -> bool {
         let Some(proof) = self.fencing.proof() else { return false };
         if proof.kind() != ProofKind::Confirmed
-            && let Some(because) = self.start_hindrance()
+            && let Some(because) = self.fence_hindrance()
         {
             self.wait_for(because);
             return false;
@@ -164,7 +164,7 @@ impl Node {
     }
 
     fn probe_if_useful(&mut self) {
-        if self.start_hindrance().is_none() {
+        if self.fence_hindrance().is_none() {
             self.probe(false);
         }
     }

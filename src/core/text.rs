@@ -182,7 +182,7 @@ impl Hindrance {
             Hindrance::Frozen => "`leasehold thaw` ends it",
             Hindrance::NotReady => "see this node's `ready` commands in the journal",
             Hindrance::PeerNotReady => {
-                "see the `ready` commands on the peer; `leasehold failover --force` goes on regardless"
+                "see the peer's `ready` commands in its journal; it would hand the service straight back"
             }
             Hindrance::RolledBack => "make sure that its data is current, then `leasehold clear-alarms`",
             Hindrance::NoRecordNoContact => "start the peer's daemon, or, for a new pair, `leasehold init-record`",
@@ -203,11 +203,8 @@ impl Hindrance {
             Hindrance::TokensUsedUp => {
                 "this cannot happen in practice: a record is damaged; restore both from their backups"
             }
-            Hindrance::NeverAdmitted
-            | Hindrance::NotAdmitted
-            | Hindrance::Settling
-            | Hindrance::Leaving
-            | Hindrance::Stopping => return None,
+            Hindrance::NotAdmitted => "it asks by itself; `leasehold failover --force` does not wait for that",
+            Hindrance::NeverAdmitted | Hindrance::Settling | Hindrance::Leaving | Hindrance::Stopping => return None,
         })
     }
 }

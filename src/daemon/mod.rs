@@ -113,9 +113,9 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
         config.control.socket = socket;
     }
     let me = who_am_i(&config, options.node.as_deref())?;
-    for path in [&config.paths.state, &config.paths.runtime] {
-        std::fs::create_dir_all(path).map_err(|source| DaemonError::Directory { path: path.clone(), source })?;
-    }
+    // The state directory is never made here: one that is missing may be a file system that is not mounted.
+    let path = &config.paths.runtime;
+    std::fs::create_dir_all(path).map_err(|source| DaemonError::Directory { path: path.clone(), source })?;
     let boot = machine::boot_id()?;
     // The lock comes first: nothing below may touch what another daemon uses.
     let run_time = RunTime::open(&config.paths.runtime, boot)?;
@@ -201,7 +201,8 @@ impl Parts {
         let (signals, signal_queue) = mpsc::unbounded_channel();
         let armed = Arc::new(Armed::default());
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
-        let executor = Executor::new(&self.config, Arc::clone(&armed), inbox.clone())?;
+        let node = &self.config.node(self.me).name;
+        let executor = Executor::new(&self.config, node, Arc::clone(&armed), inbox.clone());
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),

@@ -242,7 +242,10 @@ fn explain(address: &str, finished: &Finished, stderr: &str) -> String {
         "the BMC does not know this user, or not at this privilege"
     } else if stderr.contains("algorithm") || stderr.contains("cipher suite") {
         "the BMC does not take this cipher suite"
-    } else if stderr.contains("Get Auth Capabilities error") || stderr.contains("Could not open") {
+    } else if stderr.contains("Get Auth Capabilities error")
+        || stderr.contains("Could not open")
+        || (finished.ending == Ending::TimedOut && words.is_empty())
+    {
         "no answer from this address"
     } else {
         "no usable answer"
@@ -253,7 +256,8 @@ fn explain(address: &str, finished: &Finished, stderr: &str) -> String {
         Ending::TimedOut => " (ipmitool ran into its limit)".to_owned(),
         Ending::Stuck => " (ipmitool hangs in the kernel)".to_owned(),
     };
-    format!("{address}: {meaning}{ending}: {words}")
+    let quoted = if words.is_empty() { words } else { format!(": {words}") };
+    format!("{address}: {meaning}{ending}{quoted}")
 }
 
 fn check_password(name: &str, password: &Secret) -> Result<(), FenceError> {

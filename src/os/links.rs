@@ -137,7 +137,7 @@ impl Link {
         poll_fn(|cx| self.poll_recv(cx, buffer)).await
     }
 
-    /// As [`Link::recv`]. After [`TURN`] rejected datagrams it gives way to the task's other futures.
+    /// As [`Link::recv`]. After 32 rejected datagrams it gives way to the task's other futures.
     pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<usize> {
         for _ in 0..TURN {
             let socket = ready!(self.poll_socket(cx));

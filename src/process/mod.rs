@@ -18,6 +18,7 @@ mod trust;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -107,7 +108,7 @@ pub enum OnDrop {
 #[derive(Debug)]
 pub struct Running {
     pub child: Child,
-    watch: PidWatch,
+    watch: Arc<PidWatch>,
     on_drop: OnDrop,
     reaped: bool,
 }
@@ -116,6 +117,11 @@ impl Running {
     /// The process id of the leader, which is the id of its group.
     pub fn pid(&self) -> Pid {
         self.watch.pid()
+    }
+
+    /// The leader, to be watched apart from the child.
+    pub fn watch(&self) -> Arc<PidWatch> {
+        self.watch.clone()
     }
 
     /// Completes when the leader has ended. It stays a zombie until [`Running::reap`], so that the number of
@@ -144,7 +150,7 @@ impl Running {
         let raw = child.id().expect("a child that was never waited for has an id");
         let pid = Pid::from_raw(raw.cast_signed()).expect("no child has the process id zero");
         match PidWatch::of(pid) {
-            Ok(watch) => Ok(Running { child, watch, on_drop, reaped: false }),
+            Ok(watch) => Ok(Running { child, watch: Arc::new(watch), on_drop, reaped: false }),
             Err(source) => {
                 let _ = kill_process_group(pid, Signal::KILL);
                 Err(ProcessError::Watch { program, source })
@@ -161,8 +167,19 @@ impl Drop for Running {
     }
 }
 
-/// Starts the command on a thread of its own. If the caller goes away meanwhile, `on_drop` decides.
-pub async fn spawn(command: std::process::Command, program: PathBuf, on_drop: OnDrop) -> Result<Running, ProcessError> {
+/// Starts the command on a thread of its own. If the caller goes away meanwhile, `on_drop` decides. `held` is let
+/// go of when the program runs, or cannot: who waits for it knows that no start is still under way.
+pub async fn spawn(
+    command: std::process::Command,
+    program: PathBuf,
+    on_drop: OnDrop,
+    held: impl Send + 'static,
+) -> Result<Running, ProcessError> {
     let shutting_down = ProcessError::ShuttingDown { program: program.clone() };
-    tokio::task::spawn_blocking(move || Running::start(command, program, on_drop)).await.unwrap_or(Err(shutting_down))
+    let starting = tokio::task::spawn_blocking(move || {
+        let running = Running::start(command, program, on_drop);
+        drop(held);
+        running
+    });
+    starting.await.unwrap_or(Err(shutting_down))
 }

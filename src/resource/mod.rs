@@ -1,1 +1,152 @@
-//! resource
+//! What fails over: an ordered group of resources, started under a token and stopped with evidence.
+//!
+//! ```text
+//!   Group ── in order ──▶ Resource::start      each under the token, with may_continue between any two
+//!         ◀─ reversed ──  Resource::stop       ask, then SIGKILL, then look whether anything is left
+//!         ◀─ Failure ───  Resource::watch
+//! ```
+//!
+//! "Stopped" is a reading of the machine, never a memory: a daemon that was just started knows as much about left-overs
+//! of its predecessor as one that started them itself. For the same reason it can adopt a service that still runs.
+
+mod account;
+mod exec;
+mod group;
+mod output;
+mod search;
+mod stop;
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::core::{ProofKind, Role, Token};
+use crate::process::{ProcessError, Untrusted};
+
+pub use exec::Exec;
+pub use group::{Group, StopResult};
+
+/// An answer that comes later.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Under what a resource acts. Every program of it gets this in its environment: `LEASEHOLD_TOKEN`, `LEASEHOLD_ROLE`,
+/// `LEASEHOLD_REASON`, `LEASEHOLD_PROOF` and `LEASEHOLD_NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    pub token: Token,
+    pub role: Role,
+    /// Why it starts or stops, in words.
+    pub reason: String,
+    pub proof: Option<ProofKind>,
+}
+
+impl Context {
+    /// Of a node that holds nothing.
+    pub fn idle(reason: impl Into<String>) -> Context {
+        Context { token: Token::NONE, role: Role::Joining, reason: reason.into(), proof: None }
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        let proof = self.proof.map_or("none", proof_word);
+        let values = [
+            ("LEASEHOLD_TOKEN", self.token.to_string()),
+            ("LEASEHOLD_ROLE", role_word(self.role).to_owned()),
+            ("LEASEHOLD_REASON", self.reason.clone()),
+            ("LEASEHOLD_PROOF", proof.to_owned()),
+        ];
+        values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// One kind of thing that fails over.
+pub trait Resource: Send + Sync + fmt::Debug {
+    fn name(&self) -> &str;
+
+    /// The share of this resource in the stop budget S, SIGKILL and verification included.
+    fn stop_budget(&self) -> Duration;
+
+    /// Completes when it is up. What a failed or dropped start leaves behind, [`Resource::stop`] finds.
+    fn start<'a>(&'a self, context: &'a Context) -> Pending<'a, Result<(), ResourceError>>;
+
+    /// Takes over one that runs already, left by a former daemon of this boot. `false` when it does not run.
+    fn adopt<'a>(&'a self, context: &'a Context) -> Pending<'a, Result<bool, ResourceError>>;
+
+    /// Stops it within its budget and verifies that nothing is left.
+    fn stop<'a>(&'a self, context: &'a Context) -> Pending<'a, Result<(), ResourceError>>;
+
+    /// As [`Resource::stop`], without asking: SIGKILL to all of it.
+    fn kill(&self) -> Pending<'_, Result<(), ResourceError>>;
+
+    /// Refuses and resets its clients at once. A resource without clients of its own does nothing.
+    fn cut(&self) {}
+
+    /// Whether nothing of it is left here, by looking.
+    fn is_stopped(&self) -> Pending<'_, Result<bool, ResourceError>>;
+
+    /// Whether this node could run it.
+    fn ready(&self) -> Pending<'_, Result<(), ResourceError>>;
+
+    /// Completes when it has failed, with the reason. Only for one that is up.
+    fn watch(&self) -> Pending<'_, String>;
+
+    /// The token under which it goes on.
+    fn set_token(&self, token: Token);
+}
+
+/// A resource that was up has failed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub resource: String,
+    pub what: String,
+}
+
+/// What can go wrong with a resource.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    #[error("resource {resource:?}: {source}")]
+    Untrusted { resource: String, source: Untrusted },
+    #[error("resource {resource:?}: {source}")]
+    Process { resource: String, source: ProcessError },
+    #[error("resource {resource:?}: there is no user {user:?} in /etc/passwd")]
+    NoUser { resource: String, user: String },
+    #[error("resource {resource:?}: no command is configured to start it")]
+    NoCommand { resource: String },
+    #[error("resource {resource:?}: cannot look for its processes: {source}; is /proc mounted?")]
+    Search { resource: String, source: std::io::Error },
+    #[error("resource {resource:?}: no pipe for its output: {source}")]
+    Output { resource: String, source: std::io::Error },
+    #[error("resource {resource:?}: not started, processes of an earlier start are left: {left}")]
+    Leftovers { resource: String, left: String },
+    #[error("resource {resource:?}: {what} while it was starting")]
+    Start { resource: String, what: String },
+    #[error("resource {resource:?}: not up within {limit:?}")]
+    StartTimeout { resource: String, limit: Duration },
+    #[error("the start was ended before resource {resource:?}: the right to act is gone")]
+    MayNotContinue { resource: String },
+    #[error("the start was ended: a stop was asked for")]
+    Cancelled,
+    #[error("resource {resource:?}: not stopped within {limit:?}: {left}")]
+    Stuck { resource: String, limit: Duration, left: String },
+    #[error("resource {resource:?}: this node could not run it: {what}")]
+    NotReady { resource: String, what: String },
+}
+
+fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::Joining => "joining",
+        Role::Standby => "standby",
+        Role::TakingOver => "taking-over",
+        Role::Primary => "primary",
+        Role::Demoting => "demoting",
+    }
+}
+
+fn proof_word(proof: ProofKind) -> &'static str {
+    match proof {
+        ProofKind::Fenced => "fenced",
+        ProofKind::Released => "released",
+        ProofKind::Rebooted => "rebooted",
+        ProofKind::Confirmed => "confirmed",
+        ProofKind::Agreed => "agreed",
+    }
+}

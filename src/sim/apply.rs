@@ -21,9 +21,9 @@ impl World {
         self.trace.say(self.now, None, || format!("> {action}"));
         match action {
             Action::Start(node) => self.enable(*node),
-            Action::KillDaemon(node) => self.end_daemon(*node),
+            Action::KillDaemon(node) => self.kill_daemon(*node),
             Action::RestartDaemon(node) => {
-                self.end_daemon(*node);
+                self.kill_daemon(*node);
                 self.start_soon(*node);
             }
             Action::Pause { node, what, length } => self.pause(*node, *what, *length),
@@ -48,7 +48,10 @@ impl World {
             Action::Revoke { node, revoked } => self.store.revoked[node.index()] = *revoked,
             Action::Disk { node, action } => self.disk_action(*node, *action),
             Action::Group { node, action } => self.group_action(*node, *action),
-            Action::Operator { node, operator } => self.operate(*node, *operator),
+            Action::Operator { node, operator } => {
+                let slot = self.words.put(*operator);
+                self.queue.push(self.now, Event::Operator { node: *node, slot });
+            }
             // The script's reader has tried this key and value already.
             Action::Set { key, value } => drop(self.setup.set(key, value)),
             Action::GenerationId(node) => self.tell(*node, 0, Input::GenerationIdChanged),
@@ -58,8 +61,16 @@ impl World {
     }
 
     fn enable(&mut self, node: NodeId) {
-        self.machines[node.index()].enabled = true;
-        self.start_daemon(node);
+        let machine = &mut self.machines[node.index()];
+        machine.enabled = true;
+        self.queue.push(self.now, Event::StartDaemon { node, boot: machine.boots });
+    }
+
+    /// SIGKILL reaches a stopped process, but nothing in a guest that stands still.
+    fn kill_daemon(&mut self, node: NodeId) {
+        if !self.machines[node.index()].frozen() {
+            self.end_daemon(node);
+        }
     }
 
     fn start_soon(&mut self, node: NodeId) {
@@ -93,7 +104,12 @@ impl World {
         self.links.rules.push(Rule::new(snatch.from, snatch.pattern.clone(), fate, snatch.count, until));
     }
 
+    /// A record is restored, lost or damaged while no daemon of this node runs; with one it would be an attack.
     fn disk_action(&mut self, node: NodeId, action: DiskAction) {
+        let tampers = matches!(action, DiskAction::Restore | DiskAction::Wipe | DiskAction::Damage);
+        if tampers && self.machines[node.index()].daemon.is_some() {
+            return self.say(node, || String::from("* a daemon runs: its record stays"));
+        }
         let disk = &mut self.machines[node.index()].disk;
         match action {
             DiskAction::Mode(mode) => disk.mode = mode,
@@ -129,7 +145,8 @@ impl World {
         }
     }
 
-    fn operate(&mut self, node: NodeId, operator: Operator) {
+    pub(super) fn operator_speaks(&mut self, node: NodeId, slot: u32) {
+        let Some(operator) = self.words.take(slot) else { return };
         let now = self.clock(node);
         let incident = self.machines[node.index()].daemon.as_ref().map_or(0, |d| d.node.status(now).incident);
         let command = match operator {

@@ -43,8 +43,10 @@ pub struct Disk {
     pub mode: DiskMode,
     /// What a reader would find now.
     pub durable: Option<Record>,
-    /// The newest record whose durability was acknowledged to the daemon.
+    /// The newest record of whose durability the daemon has heard.
     pub acknowledged: Option<Record>,
+    /// Durable records of which the daemon has not heard yet.
+    unheard: VecDeque<(Generation, Record)>,
     /// A copy taken for a later restore.
     saved: Option<Option<Record>>,
     /// Neither slot has a right checksum.
@@ -61,6 +63,7 @@ impl Default for Disk {
             mode: DiskMode::Works,
             durable: None,
             acknowledged: None,
+            unheard: VecDeque::new(),
             saved: None,
             damaged: false,
             poisoned: false,
@@ -113,9 +116,17 @@ impl Disk {
             }
             DiskMode::Works | DiskMode::Slow(_) | DiskMode::Stalled => {
                 self.keep(write.record, true);
-                self.acknowledged = Some(write.record);
+                self.unheard.push_back((write.generation, write.record));
                 Some(Written::Durable(write.generation))
             }
+        }
+    }
+
+    /// The daemon hears that this generation is durable.
+    pub fn heard(&mut self, generation: Generation) {
+        while let Some((_, record)) = self.unheard.front().copied().filter(|(g, _)| *g <= generation) {
+            self.acknowledged = Some(record);
+            self.unheard.pop_front();
         }
     }
 
@@ -126,6 +137,7 @@ impl Disk {
             self.keep(write.record, reaches);
         }
         self.queue.clear();
+        self.unheard.clear();
         self.poisoned = false;
     }
 

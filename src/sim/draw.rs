@@ -96,6 +96,8 @@ pub fn draw_setup(seed: u64, rng: &mut Rng) -> Setup {
     setup.links = rng.between(1, 2) as u8;
     setup.delay = Range(MS / 5, rng.between(1, 40) * MS);
     setup.token_check = rng.chance(300_000);
+    // Sealing takes most of a world's time, so few worlds do it.
+    setup.wire = rng.chance(30_000);
     setup.bmc_shares_power = rng.chance(200_000);
     setup
 }
@@ -106,12 +108,14 @@ pub fn draw_schedule(setup: &Setup, rng: &mut Rng) -> (Vec<(u64, Action)>, u64) 
         KINDS.into_iter().filter(|k| rng.chance(if RARE.contains(k) { 60_000 } else { 350_000 })).collect();
     let length = rng.between(30, 240) * SECOND;
     let mut schedule = start(rng);
+    // Only one of the two loses its record: when both have, nothing that they could know is left.
+    let forgetful = rng.pick(&NODES);
     if !kinds.is_empty() {
         let mut at = CALM;
         for _ in 0..rng.between(1, 20) {
             at = next_moment(rng, at, length);
             let kind = rng.pick(&kinds);
-            Drawing { rng, schedule: &mut schedule, at }.fault(kind);
+            Drawing { rng, schedule: &mut schedule, at, forgetful }.fault(kind);
         }
     }
     let until = heal(&mut schedule, setup, CALM + length);
@@ -157,6 +161,7 @@ struct Drawing<'a> {
     rng: &'a mut Rng,
     schedule: &'a mut Vec<(u64, Action)>,
     at: u64,
+    forgetful: NodeId,
 }
 
 impl Drawing<'_> {
@@ -189,7 +194,7 @@ impl Drawing<'_> {
             }
             Kind::Store => self.store(node),
             Kind::Disk => self.disk(node),
-            Kind::OldRecord => self.old_record(node),
+            Kind::OldRecord => self.old_record(self.forgetful),
             Kind::Group => self.group(node),
             Kind::Operator => self.operator(node),
             Kind::WrongConfirm => self.now(Action::Operator { node, operator: Operator::Confirm }),

@@ -7,6 +7,7 @@ use crate::core::{
 
 use super::disk::Written;
 use super::fence::Request;
+use super::judges::Guarantee;
 use super::links::Fate;
 use super::machine::{Daemon, GuardStep};
 use super::queue::Event;
@@ -79,9 +80,27 @@ impl World {
             }
         }
         for link in 0..self.links.count() {
-            for at in self.links.arrivals(id, link, self.now, &mut self.rng).into_iter().flatten() {
-                self.arrive(to, at, datagram);
-            }
+            self.pass(id, link, &datagram);
+        }
+    }
+
+    /// One link's copy, and what becomes of it.
+    fn pass(&mut self, id: NodeId, link: usize, datagram: &Datagram) {
+        let arrivals = self.links.arrivals(id, link, self.now, &mut self.rng);
+        if arrivals == [None, None] {
+            return;
+        }
+        let changed = self.links.changes(id, link, &mut self.rng);
+        let opened = match &self.sealed {
+            Some(sealed) => sealed.travels(link, datagram, changed, &mut self.rng),
+            None => (!changed).then_some(*datagram),
+        };
+        let Some(opened) = opened else { return };
+        if opened != *datagram || changed {
+            self.judges.accuse(self.now, Guarantee::Wire, String::from("a changed datagram was opened"));
+        }
+        for at in arrivals.into_iter().flatten() {
+            self.arrive(id.peer(), at, opened);
         }
     }
 

@@ -56,7 +56,7 @@ const PROOFS: [(&str, ProofKind); 5] = [
     ("Agreed", ProofKind::Agreed),
 ];
 
-const GUARANTEES: [(&str, Guarantee); 8] = [
+const GUARANTEES: [(&str, Guarantee); 9] = [
     ("S1", Guarantee::S1),
     ("S2", Guarantee::S2),
     ("S3", Guarantee::S3),
@@ -64,6 +64,7 @@ const GUARANTEES: [(&str, Guarantee); 8] = [
     ("S5", Guarantee::S5),
     ("L1", Guarantee::L1),
     ("L2", Guarantee::L2),
+    ("Wire", Guarantee::Wire),
     ("Panic", Guarantee::Panic),
 ];
 

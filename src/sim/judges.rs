@@ -26,6 +26,8 @@ pub enum Guarantee {
     L1,
     /// After healing, a primary and a ready standby.
     L2,
+    /// Bytes that were changed on the way are refused.
+    Wire,
     /// The core panicked.
     Panic,
 }
@@ -240,7 +242,7 @@ impl Judges {
             Guarantee::S1 => self.void.s1.is_some(),
             Guarantee::S2 => self.void.s2.is_some(),
             Guarantee::S3 => self.void.s3.is_some(),
-            Guarantee::S4 | Guarantee::S5 | Guarantee::L1 | Guarantee::L2 | Guarantee::Panic => false,
+            Guarantee::S4 | Guarantee::S5 | Guarantee::Wire | Guarantee::L1 | Guarantee::L2 | Guarantee::Panic => false,
         }
     }
 }

@@ -112,11 +112,16 @@ impl Links {
         self.rules.iter_mut().find_map(|r| r.applies(datagram, now).then_some(r.fate))
     }
 
+    /// Whether a datagram that gets through on `link` arrives changed.
+    pub fn changes(&self, from: NodeId, link: usize, rng: &mut Rng) -> bool {
+        rng.chance(self.paths[from.index()][link].corrupt)
+    }
+
     /// When a datagram sent now on `link` arrives, if it does.
     pub fn arrivals(&self, from: NodeId, link: usize, now: u64, rng: &mut Rng) -> Arrivals {
         let path = &self.paths[from.index()][link];
         let down = path.flap.is_some_and(|(up, down)| now % (up + down).max(1) >= up);
-        if path.cut || down || rng.chance(path.loss) || rng.chance(path.corrupt) {
+        if path.cut || down || rng.chance(path.loss) {
             return [None, None];
         }
         let second = rng.chance(path.duplicate).then(|| path.arrival(now, rng));

@@ -6,7 +6,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `world`, `driver`, `service`, `jobs`, `power`, `apply` | what happens |
-//! | `machine`, `clock`, `disk`, `links`, `fence`, `resources` | the parts to which it happens |
+//! | `machine`, `clock`, `disk`, `links`, `sealed`, `fence`, `resources` | the parts to which it happens |
 //! | `judges` | S1 to S5 and L2, from what nodes did |
 //! | `script`, `action_text`, `text`, `matching` | scenarios, read and printed |
 //! | `swarm`, `draw`, `shrink` | worlds drawn from seeds, and short schedules of those that fail |
@@ -31,6 +31,7 @@ mod quiet;
 mod resources;
 mod rng;
 mod script;
+mod sealed;
 mod service;
 mod setup;
 mod shrink;

@@ -14,6 +14,8 @@ pub enum Event {
     Deliver { to: NodeId, slot: u32 },
     /// An answer to something that the daemon of this life asked for.
     Answer { node: NodeId, life: u32, slot: u32 },
+    /// An operator's word reaches the daemon that runs here.
+    Operator { node: NodeId, slot: u32 },
     /// The record write in flight has reached the disk.
     DiskDone { node: NodeId, write: u32 },
     /// A step of the resource group's start or stop is over.
@@ -42,6 +44,7 @@ impl Event {
         match self {
             Event::Wake { node, .. }
             | Event::Answer { node, .. }
+            | Event::Operator { node, .. }
             | Event::DiskDone { node, .. }
             | Event::Group { node, .. }
             | Event::Guard { node, .. }
@@ -58,7 +61,22 @@ impl Event {
 
     /// Whether the daemon's own process must run for this to happen.
     pub fn needs_daemon(self) -> bool {
-        matches!(self, Event::Wake { .. } | Event::Answer { .. } | Event::Group { .. } | Event::Deliver { .. })
+        match self {
+            Event::Wake { .. }
+            | Event::Answer { .. }
+            | Event::Operator { .. }
+            | Event::Group { .. }
+            | Event::Deliver { .. } => true,
+            Event::DiskDone { .. }
+            | Event::Guard { .. }
+            | Event::Booted { .. }
+            | Event::StartDaemon { .. }
+            | Event::Resume { .. }
+            | Event::Job { .. }
+            | Event::Landing { .. }
+            | Event::Reset { .. }
+            | Event::Act { .. } => false,
+        }
     }
 }
 

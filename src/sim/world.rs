@@ -9,13 +9,14 @@
 
 use crate::core::{Datagram, Input, Instant, Job as JobId, Node, NodeId, Plan};
 
-use super::action::Action;
+use super::action::{Action, Operator};
 use super::fence::{Bmc, DeviceMode, Job, Landing, Store};
 use super::judges::{Deed, Judges};
 use super::links::Links;
 use super::machine::Machine;
 use super::queue::{Event, Queue, Slab};
 use super::rng::Rng;
+use super::sealed::Sealed;
 use super::setup::Setup;
 use super::text::{NODES, Range};
 use super::trace::Trace;
@@ -45,12 +46,15 @@ pub struct World {
     pub last_sent: [Option<Datagram>; 2],
     /// Core steps made, for figures of speed.
     pub steps: u64,
+    /// Datagrams travel as bytes.
+    pub(super) sealed: Option<Sealed>,
     pub(super) rng: Rng,
     pub(super) queue: Queue,
     pub(super) datagrams: Slab<Datagram>,
     pub(super) answers: Slab<Answer>,
     pub(super) jobs: Slab<Job>,
     pub(super) landings: Slab<Landing>,
+    pub(super) words: Slab<Operator>,
     schedule: Vec<(u64, Action)>,
 }
 
@@ -73,12 +77,14 @@ impl World {
             trace: Trace { on: tracing, lines: Vec::new() },
             last_sent: [None, None],
             steps: 0,
+            sealed: setup.wire.then(Sealed::new),
             rng: Rng::new(setup.seed),
             queue,
             datagrams: Slab::default(),
             answers: Slab::default(),
             jobs: Slab::default(),
             landings: Slab::default(),
+            words: Slab::default(),
             schedule,
             setup,
         };
@@ -103,6 +109,7 @@ impl World {
             Event::Wake { node, life } => self.wake(node, life),
             Event::Deliver { to, slot } => self.deliver(to, slot),
             Event::Answer { node, life, slot } => self.answer(node, life, slot),
+            Event::Operator { node, slot } => self.operator_speaks(node, slot),
             Event::DiskDone { node, write } => self.disk_done(node, write),
             Event::Group { node, op } => self.group_step(node, op),
             Event::Guard { node, boot } => self.guard_looks(node, boot),
@@ -181,6 +188,9 @@ impl World {
         let Some(answer) = self.answers.take(slot) else { return };
         let alive = self.machines[node.index()].daemon.as_ref().is_some_and(|d| d.life == life);
         if alive {
+            if let Input::Persisted(generation) = answer.input {
+                self.machines[node.index()].disk.heard(generation);
+            }
             self.step(node, |core, now| core.handle_input(answer.input, now));
         }
     }
@@ -199,6 +209,10 @@ impl World {
 
     /// Shows the judges what the nodes do now. Called wherever that may have changed.
     pub(super) fn judge(&mut self) {
+        // Twice, because the first write of the one may raise the token below which the storage refuses the other.
+        for node in NODES {
+            self.deed(node);
+        }
         let deeds = NODES.map(|n| self.deed(n));
         if deeds == self.judges.deeds {
             return;

@@ -121,6 +121,10 @@ impl Source {
         if segments.len() > prefix.len() && segments.last().is_some_and(|last| last == "self") && !prefix.is_empty() {
             segments.pop();
         }
+        // `use<'a>` of a return type names what is captured: no path at all.
+        if segments.is_empty() {
+            return at;
+        }
         let name = alias.or_else(|| segments.last().cloned());
         if let Some(name) = name.filter(|name| name != "*" && segments.len() > 1) {
             imports.insert(name, segments.clone());
@@ -223,7 +227,8 @@ fn put(lines: &mut Vec<Line>, sign: char, at: usize) -> usize {
 /// `br"…"` is raw as well; `for"` is not.
 fn follows_word(chars: &[char], at: usize) -> bool {
     let before = |back: usize| at.checked_sub(back).map(|i| chars[i]).is_some_and(|c| c.is_alphanumeric() || c == '_');
-    before(1) && !(matches!(chars[at - 1], 'b' | 'c') && !before(2))
+    let prefix = at > 0 && matches!(chars[at - 1], 'b' | 'c') && !before(2);
+    before(1) && !prefix
 }
 
 fn raw_hashes(chars: &[char], at: usize) -> Option<usize> {
