@@ -36,6 +36,9 @@ pub const PEER_LIFE: Incarnation = Incarnation(2001);
 pub const MY_BOOT: BootId = BootId([1; 16]);
 pub const PEER_BOOT: BootId = BootId([2; 16]);
 
+/// The token of [`Bench::primary`], where the plan is not exclusive.
+pub const HELD: Token = Token(4);
+
 /// The first heartbeat interval, and what is used to let heartbeats pass.
 pub const H: u64 = 250;
 
@@ -126,7 +129,8 @@ impl Bench {
         bench
     }
 
-    /// A primary under a lease, token 2, with an admitted standby. The node is the first.
+    /// A primary under a lease, with an admitted standby. The node is the first: it claimed by token 2, and the
+    /// promotion minted [`HELD`].
     pub fn primary(settings: Settings) -> Bench {
         let mut bench = Bench::new(Settings { me: NodeId::First, ..settings }, None, None);
         bench.grants = true;

@@ -61,7 +61,7 @@ fn s6_63_released_is_shown_only_when_the_stop_is_verified() {
     assert!(bench.sent()[1..].iter().all(|d| d.release.is_none() && d.holding && d.resources_up));
     let epoch = bench.find(|o| if let Output::StopResources { epoch, .. } = o { Some(*epoch) } else { None });
     bench.input(Input::ResourcesStopped(epoch.expect("stopping")));
-    assert_eq!((bench.role(), bench.last_sent().release), (Role::Standby, Some(Token(2))));
+    assert_eq!((bench.role(), bench.last_sent().release), (Role::Standby, Some(HELD)));
     assert!(!bench.last_sent().resources_up && !bench.last_sent().holding);
 }
 
@@ -89,10 +89,10 @@ fn s6_66_after_cannot_both_settle_and_the_releaser_claims() {
     let mut bench = Bench::primary(plain());
     bench.command(Command::Failover { force: false }).unwrap();
     bench.forget();
-    bench.peer.notices.cannot = Some(Token(2));
+    bench.peer.notices.cannot = Some(HELD);
     bench.peer.standing = Standing::Out;
     bench.contact(2000);
-    assert_eq!(bench.start(), Some((ProofKind::Agreed, Token(4))), "{:#?}", bench.events());
+    assert!(matches!(bench.start(), Some((ProofKind::Agreed, token)) if token > HELD), "{:#?}", bench.events());
 }
 
 #[test]

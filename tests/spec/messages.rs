@@ -152,7 +152,7 @@ fn s5_12_a_release_is_repeated_while_contact_lasts() {
     bench.peer.role = Role::TakingOver;
     bench.peer.activity = Activity::Proof;
     bench.contact(5000);
-    assert!(bench.sent()[1..].iter().all(|d| d.release == Some(Token(2))));
+    assert!(bench.sent()[1..].iter().all(|d| d.release == Some(HELD)));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn s5_13_a_release_is_withdrawn_before_a_grant() {
     let mut bench = Bench::primary(plain());
     bench.command(Command::Failover { force: false }).unwrap();
     bench.grants = false;
-    bench.peer_is_primary(Token(3));
+    bench.peer_is_primary(Token(5));
     bench.contact(1000);
     assert!(bench.last_sent().grant.is_some());
     assert!(bench.sent().iter().all(|d| d.grant.is_none() || d.release.is_none()));
@@ -174,7 +174,7 @@ fn s5_14_a_release_is_withdrawn_before_an_attempt_and_before_a_claim() {
     assert_eq!((bench.count(is_fence), bench.last_sent().release), (1, None));
     let mut bench = Bench::primary(plain());
     bench.command(Command::Failover { force: false }).unwrap();
-    bench.peer.notices.cannot = Some(Token(2));
+    bench.peer.notices.cannot = Some(HELD);
     bench.contact(3000);
     assert!(bench.sent().iter().any(|d| d.claim.is_some()));
     assert!(bench.sent().iter().all(|d| d.claim.is_none() || d.release.is_none()));

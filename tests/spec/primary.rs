@@ -29,7 +29,7 @@ fn s6_40_the_lease_is_armed_before_the_first_resource_starts() {
 
 #[test]
 fn s6_41_paired_it_acts_only_while_its_lease_is_valid() {
-    let mut bench = Bench::primary(plain());
+    let mut bench = Bench::primary(Settings { plan: Plan::ConfirmOnly, ..plain() });
     let end = armed(&bench).last().unwrap().1;
     bench.silence(30_000);
     let stop = bench.time_of(|o| matches!(o, Output::StopResources { reason: StopReason::LeaseEnded, .. }));
@@ -94,7 +94,7 @@ fn s6_47_a_proof_after_the_leases_end_serves_a_former_primary_with_a_new_token()
     let epoch = bench.find(|o| if let Output::StopResources { epoch, .. } = o { Some(*epoch) } else { None });
     bench.input(Input::ResourcesStopped(epoch.expect("stopping")));
     assert_eq!(bench.count(is_start), 2, "{:#?}", bench.events());
-    assert_eq!(bench.start(), Some((ProofKind::Fenced, Token(4))));
+    assert_eq!(bench.start(), Some((ProofKind::Fenced, Token(6))));
 }
 
 #[test]
@@ -129,6 +129,7 @@ fn s6_50_if_no_grant_follows_the_peer_has_to_be_proven_harmless_again() {
     bench.forget();
     bench.silence(2000);
     assert_eq!(bench.count(is_fence), 1);
+    bench.answer_fence(FenceResult::Refused { highest: None });
     bench.silence(10_000);
     assert_ne!(bench.role(), Role::Primary);
 }
@@ -174,7 +175,7 @@ fn s6_53_a_primary_grants_and_releases_nothing() {
 
 #[test]
 fn s6_54_a_start_that_outlasts_its_lease_is_given_up() {
-    let mut bench = Bench::new(plain(), None, None);
+    let mut bench = Bench::new(Settings { plan: Plan::ConfirmOnly, ..plain() }, None, None);
     bench.starts = false;
     bench.grants = true;
     bench.contact(4 * H);
@@ -191,4 +192,15 @@ fn s6_55_a_changed_generation_id_stops_any_primary_sole_too() {
         bench.input(Input::GenerationIdChanged);
         assert_eq!(bench.role(), Role::Demoting);
     }
+}
+
+#[test]
+#[ignore = "finding: the invariant on releases panics when a primary stops while its attempt is under way"]
+fn s6_56_a_primary_that_stops_while_its_attempt_is_under_way_shows_no_release_before_that_ends() {
+    let mut bench = Bench::primary(plain());
+    bench.silence(2000);
+    let epoch = bench.find(|o| if let Output::StartResources { epoch, .. } = o { Some(*epoch) } else { None });
+    bench.input(Input::ResourcesFailed(epoch.expect("up")));
+    bench.silence(H);
+    assert_eq!((bench.role(), bench.last_sent().release), (Role::Standby, None));
 }

@@ -94,7 +94,7 @@ fn s1_26_a_refused_take_voids_the_proof() {
     bench.peer_releases(Token(2));
     bench.contact(H);
     bench.answer_take(TakeResult::Refused { highest: Token(8) });
-    assert_eq!((bench.started(), bench.role()), (false, Role::Standby));
+    assert!(!bench.started());
     assert!(bench.events().contains(&Event::ProofVoided { proof: ProofKind::Released }));
 }
 
@@ -214,7 +214,7 @@ fn s1_37_a_start_without_access_is_none() {
     bench.silence(3000);
     bench.answer_fence(verified(Scope::Node));
     bench.answer_access(false);
-    assert_eq!((bench.started(), bench.role()), (false, Role::Standby));
+    assert!(!bench.started() && bench.events().contains(&Event::ProofVoided { proof: ProofKind::Fenced }));
 }
 
 #[test]
@@ -229,4 +229,18 @@ fn s1_38_a_primary_makes_sure_of_its_access_after_a_peers_attempt_and_again_afte
     bench.answer_access(true);
     bench.contact(2000);
     assert_eq!(bench.count(asked), 2);
+}
+
+#[test]
+#[ignore = "finding: a released peer's standby retries a failed start at once, minting and writing each time"]
+fn s1_39_a_start_that_fails_by_its_take_is_not_tried_again_without_a_pause() {
+    let mut bench = Bench::standby(exclusive());
+    bench.peer_releases(Token(2));
+    bench.contact(H);
+    let before = bench.count(is_take);
+    for _ in 0..10 {
+        bench.answer_take(TakeResult::Unknown);
+    }
+    let more = bench.count(is_take) - before;
+    assert!(more <= 1, "{more} takes in one instant");
 }
