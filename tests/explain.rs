@@ -62,7 +62,7 @@ fn exclusive_revocation_rests_on_the_store_and_says_what_lies_outside_of_it() {
     let text = golden("nfs_revocation");
     assert!(text.contains("one atomic `take` there decides"));
     assert!(text.contains("nothing here protects it"));
-    assert!(text.contains("A5 not met: heron and plover is a virtual machine"));
+    assert!(text.contains("A5 not met: virtual: heron and plover"));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_times_are_those_of_the_checker() {
         let bounds = &checked.arithmetic.bounds;
         assert_eq!(told("silence"), Some(bounds.silence.typical.as_ms()));
         assert_eq!(told("right"), Some(bounds.right.as_ms()));
-        assert_eq!(told("take-over"), bounds.begin.as_ref().map(|b| b.typical.as_ms()));
+        assert_eq!(told("begins"), bounds.begin.as_ref().map(|b| b.typical.as_ms()));
     }
 }
 
@@ -134,6 +134,44 @@ fn what_a_resource_assumes_is_explained() {
         assert!(case.resources.iter().flat_map(|r| &r.assumes).all(|id| explained.contains(id)), "{name}");
         assert!(case.assumptions.iter().all(|a| (a.held == Held::NotMet) == a.because.is_some()), "{name}");
     }
+}
+
+#[test]
+fn the_command_explains_a_file_and_refuses_one_that_the_daemon_would_not_start_with() {
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(arguments).env("COLUMNS", "100").output().expect("the program runs")
+    };
+    let lease_only = case("lease_only");
+    let told = run(&["explain", lease_only.to_str().expect("a path in UTF-8")]);
+    assert_eq!((told.status.code(), String::from_utf8(told.stdout).unwrap()), (Some(0), golden_text("lease_only")));
+    let wrong = root().join("tests/config/no_agent.toml");
+    let refused = run(&["explain", "--json", wrong.to_str().expect("a path in UTF-8")]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8(refused.stdout).unwrap().contains("nothing to explain"));
+}
+
+/// Every accepted sample and test case: plans, shooters and data models in many mixtures.
+#[test]
+fn whatever_the_checker_accepts_can_be_explained() {
+    let cases = fs::read_dir(root().join("tests/config")).expect("the cases are part of the repository");
+    let cases = cases.map(|entry| entry.expect("readable directory").path());
+    let files = cases.chain([root().join("config/leasehold.toml")]);
+    let mut explained = 0;
+    for file in files.filter(|f| f.extension().is_some_and(|e| e == "toml")) {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let Ok(checked) = config::parse("leasehold.toml", &text) else { continue };
+        let case = Case::of(&checked);
+        assert_eq!(case.safe_by_itself, checked.config.fence.plan != leasehold::core::Plan::ConfirmOnly);
+        assert!(!case.partition.is_empty() && !case.breaks.is_empty() && !case.stops_by_design.is_empty());
+        assert!(explain::text(&checked, 80).contains("What safety rests on"), "{}", file.display());
+        explained += 1;
+    }
+    assert!(explained >= 15, "only {explained} configurations were accepted");
+}
+
+fn golden_text(name: &str) -> String {
+    explain::text(&checked(name), WIDTH)
 }
 
 // --- docs/SAFETY.md -------------------------------------------------------------------------------------------------

@@ -153,7 +153,8 @@ fn fence(facts: &Facts<'_>, t: &Timing) -> Option<Reach> {
 }
 
 fn lease(facts: &Facts<'_>, t: &Timing) -> Option<Reach> {
-    let formula = format!("T = {} after the last datagram; that left up to H = {} after the crash", t.term, t.interval);
+    let formula =
+        format!("T = {} after the last datagram was received; at most + H = {} for its way", t.term, t.interval);
     let worst = t.term.plus(t.interval);
     waits_for_lease(facts.plan, t).then_some(Reach { typical: t.term, worst, formula })
 }

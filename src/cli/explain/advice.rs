@@ -20,11 +20,15 @@ fn advice(gains: impl Into<String>, change: impl Into<String>) -> Advice {
 pub fn of(checked: &Checked) -> Vec<Advice> {
     let config = &checked.config;
     let mut list = Vec::new();
+    let by_power = matches!(config.fence.plan, Plan::Node { .. });
+    let (first, last) = if by_power { (None, tokens(checked)) } else { (tokens(checked), None) };
     list.extend(plan(config));
-    list.extend(tokens(checked));
+    list.extend(first);
     list.extend(host_power(checked));
     list.extend(links(checked));
     list.extend(interruption(checked));
+    // Where power is the proof, a late write needs a device that lied: the less likely outage comes last.
+    list.extend(last);
     list.extend(watchdog(config));
     list.extend(power_on(config));
     list
@@ -54,16 +58,16 @@ fn tokens(checked: &Checked) -> Option<Advice> {
         Plan::Node { .. } => "a late write is refused even where a fence device lied or an operator confirmed wrongly",
         Plan::Exclusive | Plan::Yielding | Plan::ConfirmOnly => "a late write is refused even where timing failed",
     };
-    let change = format!("let {} refuse writes of an older token, and write `checks_token = true`", bare.join(", "));
+    let change = format!("let {} refuse writes of an older token, and write `checks_token = true`", bare.join(" and "));
     (!bare.is_empty()).then(|| advice(stops_lies, change))
 }
 
 fn host_power(checked: &Checked) -> Option<Advice> {
     let hit = [NodeId::First, NodeId::Second].into_iter().filter(|id| checked.surroundings.host_power[id.index()]);
     let names: Vec<&str> = hit.map(|id| checked.config.node(id).name.as_str()).collect();
-    let names = names.join(" and ");
+    let names = names.join(" or ");
     let change = format!(
-        "add an agent of scope \"node\" at a higher level against {names}, such as the outlets of its PDU; or, if its BMC has a supply \
+        "add an agent of scope \"node\" at a higher level for {names}, such as the outlets of its PDU; or, if its BMC has a supply \
          of its own, write `power = \"independent\"`"
     );
     (!names.is_empty())

@@ -77,6 +77,7 @@ pub const TARGETS_RIGHT: Id = Id::A(15);
 pub const SETTLE_HOLDS: Id = Id::A(16);
 pub const READY_IS_TRUE: Id = Id::A(17);
 pub const NO_OTHER_STARTER: Id = Id::A(18);
+pub const STOPPED_IS_TRUE: Id = Id::A(19);
 
 const fn assumption(id: Id, text: &'static str, else_lost: &'static str) -> Assumption {
     Assumption { id, text, else_lost }
@@ -172,6 +173,12 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         "Nobody but this daemon starts the resources: no unit enabled at boot, no second cluster manager, no operator.",
         "resources may be active on both nodes",
     ),
+    assumption(
+        STOPPED_IS_TRUE,
+        "A resource that is reported as stopped is stopped: nothing that it started has left its process group, and the `stop` \
+         of one in the background returns only when nothing of it is left.",
+        "after a handover both nodes may act",
+    ),
 ];
 
 const fn guarantee(
@@ -200,15 +207,16 @@ pub const GUARANTEES: &[Guarantee] = &[
             RUN_TIME_IS_VOLATILE,
             TARGETS_RIGHT,
             NO_OTHER_STARTER,
+            STOPPED_IS_TRUE,
         ],
-        &[Id::M(1), Id::M(2), Id::M(3), Id::M(4), Id::M(7), Id::M(8)],
+        &[Id::M(1), Id::M(2), Id::M(3), Id::M(4), Id::M(6), Id::M(7), Id::M(8)],
     ),
     guarantee(
         Id::G(2),
         "S2",
         "A take-over from a paired primary with `promote.after = \"fence+lease\"` makes resources active on both not even where \
          a device lied or an operator confirmed wrongly.",
-        &[HARDWARE_WATCHDOG, DRIFT, PAUSES, STOPS, DAEMON_RUNS, KEY_SECRET, NO_OTHER_STARTER],
+        &[HARDWARE_WATCHDOG, DRIFT, PAUSES, STOPS, DAEMON_RUNS, KEY_SECRET, NO_OTHER_STARTER, STOPPED_IS_TRUE],
         &[Id::M(3), Id::M(5), Id::M(6), Id::M(7)],
     ),
     guarantee(

@@ -2,13 +2,13 @@
 
 use super::protection::names;
 use crate::config::{Checked, Config};
-use crate::core::{DataModel, FirstShooter, NodeId, Plan, Scope};
+use crate::core::{DataModel, FirstShooter, NodeId, Plan, PromoteAfter, Scope};
 
 /// In one paragraph: what safety rests on, and where it does not rest on fencing.
 pub fn verdict(config: &Config) -> String {
     match config.fence.plan {
         Plan::Node { .. } => "Safety rests on fencing, not on timing. The standby starts only after the old primary's power was read \
-                              off, or after the old primary itself has stopped and said so. If every clock, pause and timeout here \
+                              off, after the old primary itself has stopped and said so, or on the word of an operator. If every clock, pause and timeout here \
                               is wrong, the service may stop or start late, but it is not active twice."
             .into(),
         Plan::Exclusive => "Safety rests on fencing, not on timing, for what lies in the store: one atomic `take` there decides who \
@@ -44,6 +44,28 @@ pub fn unprotected(config: &Config) -> Vec<String> {
                 .into(),
         ],
     }
+}
+
+/// What makes both nodes act, although everything here works as it should.
+pub fn breaks(config: &Config) -> Vec<String> {
+    let lies = "a fence device reports a success that is none (A1), or switches another machine (A15)";
+    let device = match (config.fence.plan, config.timing.promote_after) {
+        (Plan::ConfirmOnly, _) => None,
+        (Plan::Node { .. }, PromoteAfter::Fence) => Some(format!(
+            "{lies}: both act at once; `promote.after = \"fence+lease\"` would leave the lease between them"
+        )),
+        (Plan::Node { .. } | Plan::Exclusive | Plan::Yielding, _) => {
+            Some(format!("{lies}: only the lease is left, and a primary that acted alone has none"))
+        }
+    };
+    let wrong = "an operator confirms wrongly (A2): the start waits for the end of the lease, so a primary that is only cut off has \
+                 stopped by then if timing holds; one that acted alone has no lease, and both act";
+    let starter =
+        "something else starts a resource on the standby (A18), or one is reported as stopped and is not (A19)";
+    let timing = "the old primary stands still unseen by its clock, such as by its hypervisor (A5), its clock drifts (A4), its stop takes \
+                  longer (A6), or its daemon does not run (A7): it acts after its lease, wherever nothing is revoked";
+    let timing = (!matches!(config.fence.plan, Plan::Node { .. })).then(|| timing.to_string());
+    device.into_iter().chain(timing).chain([wrong.to_string(), starter.to_string()]).collect()
 }
 
 /// Both nodes live, all links cut.

@@ -24,6 +24,8 @@ pub struct Case {
     pub assumptions: Vec<Assumed>,
     pub bounds: Vec<Bound>,
     pub partition: String,
+    /// What makes both nodes act.
+    pub breaks: Vec<String>,
     pub stops_by_design: Vec<Stop>,
     pub better: Vec<Advice>,
     /// The titles of the checker's warnings.
@@ -99,6 +101,7 @@ impl Case {
             resources,
             bounds: bounds(config, &checked.arithmetic.bounds),
             partition: limits::partition(checked),
+            breaks: limits::breaks(config),
             stops_by_design: stops.collect(),
             better: advice::of(checked),
             warnings: checked.warnings.findings().iter().map(|f| f.title.clone()).collect(),
@@ -124,7 +127,6 @@ fn assumed(checked: &Checked, resources: &[ResourceCase]) -> Vec<Assumed> {
     if protection::waits_for_lease(&checked.config) {
         ids.extend([a::HARDWARE_WATCHDOG, a::DRIFT, a::PAUSES, a::STOPS, a::DAEMON_RUNS]);
     }
-    ids.push(a::READY_IS_TRUE);
     ids.sort();
     ids.dedup();
     ids.into_iter().map(|id| judge(checked, a::assumption_of(id))).collect()
@@ -155,7 +157,7 @@ fn not_met(checked: &Checked, id: Id) -> Option<String> {
             Some(w) => format!("a hardware watchdog of {w} is planned for, but nothing feeds it in this version"),
         }),
         a::PAUSES => nodes(checked.surroundings.is_virtual)
-            .map(|names| format!("{names} is a virtual machine: its hypervisor may pause it unseen, for any time")),
+            .map(|names| format!("virtual: {names}; a hypervisor may pause its guest unseen, for any time")),
         a::DEVICES_REACHABLE => nodes(checked.surroundings.host_power)
             .map(|names| format!("the only power switch of {names} is a BMC on its own power"))
             .or_else(|| {
@@ -183,7 +185,7 @@ fn bounds(config: &Config, b: &Bounds) -> Vec<Bound> {
     let mut list = vec![exact("doubt", t.dead_after.half(), format!("D / 2 = {} / 2", t.dead_after))];
     list.push(reach("silence", &b.silence));
     if b.head_start > Span::ZERO {
-        list.push(exact("head start", b.head_start, "L, within the silence: the primary shoots first".into()));
+        list.push(exact("head start", b.head_start, head_start(config.fence.plan).into()));
     }
     list.push(match &b.fence {
         Some(fence) => reach("fence", fence),
@@ -191,10 +193,19 @@ fn bounds(config: &Config, b: &Bounds) -> Vec<Bound> {
     });
     list.extend(b.lease.as_ref().map(|lease| reach("lease ended", lease)));
     list.push(unbounded("promote", "one synced write of the record, mostly milliseconds; a stalled disk delays it"));
+    list.extend(b.begin.as_ref().map(begin));
     list.push(start(b));
-    list.extend(b.begin.as_ref().map(|begin| whole(begin, b.start)));
+    list.extend(b.begin.as_ref().map(|begin| served(begin, b.start)));
     list.push(exact("right", b.right, format!("T − M = {} − {}; M >= {}", t.term, t.margin, b.margin)));
     list
+}
+
+fn head_start(plan: Plan) -> &'static str {
+    match plan {
+        Plan::Node { .. } | Plan::Exclusive => "L, within the silence: the primary shoots first",
+        Plan::Yielding => "L, within the silence: kept although only the standby ever shoots",
+        Plan::ConfirmOnly => "L, within the silence: kept although nobody shoots",
+    }
 }
 
 fn unbounded(name: &'static str, arithmetic: &str) -> Bound {
@@ -207,8 +218,13 @@ fn start(b: &Bounds) -> Bound {
     Bound { name: "start", typical_ms: None, worst_ms: Some(b.start.as_ms()), arithmetic }
 }
 
-fn whole(begin: &Reach, start: Span) -> Bound {
-    let arithmetic = format!("{}; then the start: typical is until it begins, worst until it has ended", begin.formula);
-    let (typical, worst) = (Some(begin.typical.as_ms()), Some(begin.worst.plus(start).as_ms()));
-    Bound { name: "take-over", typical_ms: typical, worst_ms: worst, arithmetic }
+fn begin(begin: &Reach) -> Bound {
+    let arithmetic = format!("{}, if the first attempt succeeds; each further one adds F and up to L", begin.formula);
+    let (typical_ms, worst_ms) = (Some(begin.typical.as_ms()), Some(begin.worst.as_ms()));
+    Bound { name: "begins", typical_ms, worst_ms, arithmetic }
+}
+
+fn served(begin: &Reach, start: Span) -> Bound {
+    let worst_ms = Some(begin.worst.plus(start).as_ms());
+    Bound { name: "served", typical_ms: None, worst_ms, arithmetic: "from the crash: begins + promote + start".into() }
 }

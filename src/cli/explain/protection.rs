@@ -106,7 +106,7 @@ pub fn assumes(config: &Config, resource: &Resource) -> Vec<Id> {
         ids.push(a::READY_IS_TRUE);
     }
     ids.extend([a::OPERATORS_TELL_THE_TRUTH, a::KEY_SECRET, a::DISK_HONEST, a::RUN_TIME_IS_VOLATILE]);
-    ids.push(a::NO_OTHER_STARTER);
+    ids.extend([a::NO_OTHER_STARTER, a::STOPPED_IS_TRUE]);
     ids.sort();
     ids
 }

@@ -21,11 +21,13 @@ pub fn text(case: &Case, width: usize) -> String {
     case.resources.iter().for_each(|r| resource(&mut page, r));
     heading(&mut page, "What that assumes");
     case.assumptions.iter().for_each(|a| assumption(&mut page, a));
-    heading(&mut page, "How long a take-over takes");
+    heading(&mut page, "How long a take-over takes, from the crash of the primary");
     page.list(&case.bounds.iter().map(row).collect::<Vec<_>>());
     case.bounds.iter().for_each(|b| page.wrapped(&format!("    {:<12}", b.name), &b.arithmetic, Paint::Plain));
     heading(&mut page, "Who wins a partition");
     page.wrapped("  ", &case.partition, Paint::Plain);
+    heading(&mut page, "What makes both nodes act");
+    case.breaks.iter().for_each(|line| page.wrapped("  - ", &format!("{line}."), Paint::Plain));
     heading(&mut page, "What stops the service by design");
     for stop in &case.stops_by_design {
         page.wrapped("  - ", &format!("{}: {}.", stop.when, stop.then), Paint::Plain);
