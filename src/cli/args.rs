@@ -24,7 +24,8 @@ Exit status:
   1  wrong usage, or an error that is none of the others
   2  the daemon cannot be reached
   3  refused: by the daemon's decision, or for want of permission
-  4  the pair is degraded (only with status --exit-code)";
+  4  the pair is degraded (only with status --exit-code)
+  78 the daemon cannot start before its configuration, key or record is mended";
 
 #[derive(Debug, ClapArgs)]
 pub struct Global {
@@ -98,6 +99,15 @@ pub enum Command {
     /// Print completions for a shell
     #[command(hide = true)]
     Completions(Completions),
+    /// One machine of the demo: what runs on it ends with it
+    #[command(hide = true)]
+    DemoMachine(DemoMachine),
+    /// The service of the demo
+    #[command(hide = true)]
+    DemoService(DemoService),
+    /// The BMC of a machine of the demo
+    #[command(hide = true)]
+    DemoBmc(DemoBmc),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -109,6 +119,10 @@ pub struct Daemon {
     /// What to log: a level (error, warn, info, debug, trace), or level by part, such as `info,leasehold::fence=debug`
     #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG", default_value = "info")]
     pub log: String,
+
+    /// Boot id instead of the kernel's, where several nodes share a kernel: in the demo, in tests, in containers
+    #[arg(long, value_name = "UUID", hide = true)]
+    pub boot_id: Option<String>,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
@@ -124,6 +138,63 @@ pub struct Demo {
     /// Keep the directory with the configuration, the logs and the history of writes, and say where it is
     #[arg(long)]
     pub keep: bool,
+
+    /// Instead of the demo: measure this many failovers of real daemons, and what an idle daemon costs
+    #[arg(long, value_name = "COUNT", hide = true, conflicts_with = "ipmi", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub report: Option<u32>,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DemoMachine {
+    /// The directory of the world
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Which machine of it this is
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+
+    /// What its daemon takes for the id of this boot
+    #[arg(long, value_name = "UUID")]
+    pub boot_id: String,
+
+    /// What its daemon logs
+    #[arg(long, value_name = "FILTER")]
+    pub log: String,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DemoService {
+    /// The shared file
+    #[arg(long, value_name = "PATH")]
+    pub history: PathBuf,
+
+    /// The node that it runs on
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DemoBmc {
+    /// The directory of the world
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Whose BMC this is [default: the target in LEASEHOLD_FENCE]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+
+    /// What to do
+    #[arg(value_enum)]
+    pub action: BmcAction,
+}
+
+/// The actions of an exec agent that a BMC knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BmcAction {
+    Status,
+    Off,
+    On,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -65,7 +65,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let global = args.global;
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
-        Command::Demo(options) => demo::run(options.into(), out),
+        Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Keygen(options) => keygen::run(&options.path, out),
@@ -82,6 +82,9 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Version => version::run(&socket::of(&global), out),
         Command::Man(options) => man::run(&options.directory),
         Command::Completions(options) => completions::run(options.shell, out),
+        Command::DemoMachine(options) => demo::machine::run(&options),
+        Command::DemoService(options) => demo::service::run(&options),
+        Command::DemoBmc(options) => return demo::bmc::run(&options, out),
     };
     exit.map(ExitCode::from)
 }

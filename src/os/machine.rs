@@ -27,9 +27,28 @@ pub fn boot_id() -> Result<BootId, MachineError> {
     parse_uuid(&text).map(BootId).ok_or_else(|| MachineError::NotAnId { path: BOOT_ID, found: text.trim().to_owned() })
 }
 
+/// A boot id that somebody else keeps: several nodes on one kernel (containers, tests) boot one by one.
+///
+/// # Errors
+/// The text is no UUID.
+pub fn boot_id_given(text: &str) -> Result<BootId, MachineError> {
+    let wrong = || MachineError::NotAnId { path: "--boot-id", found: text.to_owned() };
+    parse_uuid(text).map(BootId).ok_or_else(wrong)
+}
+
 /// The kernel's name of this machine (`uname -n`).
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Keeps what this process has touched out of swap: a renewal must not wait for a disk. Pages that are never used
+/// (most of each thread's stack) cost nothing.
+///
+/// # Errors
+/// Neither privileged nor allowed enough by RLIMIT_MEMLOCK.
+pub fn lock_memory() -> std::io::Result<()> {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
 }
 
 /// The SMBIOS system UUID, all zero where there is none, where it is not for this user to read, or where the

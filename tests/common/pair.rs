@@ -1,0 +1,66 @@
+//! Pairs of real daemons for tests.
+
+#![allow(dead_code)] // each test program uses another part
+
+use leasehold::cli::demo::checker::{self, Term};
+use leasehold::cli::demo::history;
+use leasehold::cli::demo::pair::{News, Pair, What};
+use leasehold::cli::demo::world::{BOTH, Fencing, Plan, Timing, name};
+use leasehold::core::{NodeId, Span};
+
+/// Far beyond what any step takes, also on a machine that does much else.
+pub const PATIENCE: Span = Span::from_secs(60);
+
+pub fn build(timing: Timing, fencing: Fencing) -> Pair {
+    let program = env!("CARGO_BIN_EXE_leasehold").into();
+    let plan = Plan { program, timing, fencing, log: "info".to_owned(), keep: false };
+    Pair::build(plan).expect("a world can be made")
+}
+
+/// Switches both machines on and waits for a primary that serves and its admitted standby: gives the primary.
+pub fn start(pair: &mut Pair) -> NodeId {
+    BOTH.into_iter().for_each(|node| pair.switch_on(node).expect("a machine starts"));
+    until_whole(pair)
+}
+
+pub fn until_whole(pair: &mut Pair) -> NodeId {
+    told(pair.until("the pair is whole", PATIENCE, |pair, _| Ok(pair.whole())))
+}
+
+/// Waits for news of this node that `wanted` finds something in.
+pub fn until<T>(pair: &mut Pair, what: &str, node: NodeId, mut wanted: impl FnMut(&What) -> Option<T>) -> T {
+    let of_node = |news: Option<&News>| news.filter(|news| news.node == node).cloned();
+    told(pair.until(what, PATIENCE, |_, news| Ok(of_node(news).and_then(|news| wanted(&news.what)))))
+}
+
+/// Waits until the service writes on this node under a token above `token`; gives the new one.
+pub fn until_written(pair: &mut Pair, node: NodeId, token: u64) -> u64 {
+    until(pair, &format!("{} serves above token {token}", name(node)), node, |what| match what {
+        What::Wrote(line) if line.token > token => Some(line.token),
+        _ => None,
+    })
+}
+
+/// The text of the next decision of this kind.
+pub fn until_decided(pair: &mut Pair, node: NodeId, kind: &str) -> String {
+    until(pair, kind, node, |what| match what {
+        What::Decided(decision) if decision.kind == kind => Some(decision.text.clone()),
+        _ => None,
+    })
+}
+
+/// Holds the history against the judges; gives who wrote when.
+pub fn judged(pair: &Pair) -> Result<Vec<Term>, String> {
+    let lines = history::read(&pair.world.history()).map_err(|error| error.to_string())?;
+    let broken: Vec<_> = checker::judge(&lines).into_iter().filter(|check| !check.holds()).collect();
+    if broken.is_empty() { Ok(checker::terms(&lines)) } else { Err(format!("{broken:#?}")) }
+}
+
+/// Both daemons' logs.
+pub fn logs(pair: &Pair) -> [String; 2] {
+    BOTH.map(|node| std::fs::read_to_string(pair.world.home(node).join("daemon.log")).unwrap_or_default())
+}
+
+fn told<T>(result: anyhow::Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error:#}"))
+}
