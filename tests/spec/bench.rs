@@ -37,7 +37,7 @@ pub const MY_BOOT: BootId = BootId([1; 16]);
 pub const PEER_BOOT: BootId = BootId([2; 16]);
 
 /// The token of [`Bench::primary`], where the plan is not exclusive.
-pub const HELD: Token = Token(4);
+pub const HELD: Token = Token(2);
 
 /// The first heartbeat interval, and what is used to let heartbeats pass.
 pub const H: u64 = 250;
@@ -129,8 +129,7 @@ impl Bench {
         bench
     }
 
-    /// A primary under a lease, with an admitted standby. The node is the first: it claimed by token 2, and the
-    /// promotion minted [`HELD`].
+    /// A primary under a lease, with an admitted standby. The node is the first, and holds [`HELD`].
     pub fn primary(settings: Settings) -> Bench {
         let mut bench = Bench::new(Settings { me: NodeId::First, ..settings }, None, None);
         bench.grants = true;

@@ -94,7 +94,7 @@ fn s6_47_a_proof_after_the_leases_end_serves_a_former_primary_with_a_new_token()
     let epoch = bench.find(|o| if let Output::StopResources { epoch, .. } = o { Some(*epoch) } else { None });
     bench.input(Input::ResourcesStopped(epoch.expect("stopping")));
     assert_eq!(bench.count(is_start), 2, "{:#?}", bench.events());
-    assert_eq!(bench.start(), Some((ProofKind::Fenced, Token(6))));
+    assert_eq!(bench.start(), Some((ProofKind::Fenced, Token(4))));
 }
 
 #[test]
@@ -195,7 +195,6 @@ fn s6_55_a_changed_generation_id_stops_any_primary_sole_too() {
 }
 
 #[test]
-#[ignore = "finding: the invariant on releases panics when a primary stops while its attempt is under way"]
 fn s6_56_a_primary_that_stops_while_its_attempt_is_under_way_shows_no_release_before_that_ends() {
     let mut bench = Bench::primary(plain());
     bench.silence(2000);

@@ -190,7 +190,7 @@ fn s1_16_two_that_hold_nothing_agree_and_the_granted_one_starts() {
     let mut bench = Bench::new(plain(), None, None);
     bench.grants = true;
     bench.contact(4 * H);
-    assert_eq!(bench.start(), Some((ProofKind::Agreed, Token(4))), "{:#?}", bench.events());
+    assert_eq!(bench.start(), Some((ProofKind::Agreed, Token(2))), "{:#?}", bench.events());
 }
 
 #[test]

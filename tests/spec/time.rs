@@ -91,7 +91,7 @@ fn s2_06_a_start_beside_a_living_peer_asks_for_a_fresh_grant_when_its_lease_is_o
 #[test]
 fn s2_07_a_grant_is_bound_to_holder_token_and_sequence() {
     let changes: [fn(&mut Grant); 3] =
-        [|g| g.holder = Incarnation(5), |g| g.token = Token(2), |g| g.seq = Seq(g.seq.0 + 1000)];
+        [|g| g.holder = Incarnation(5), |g| g.token = Token(4), |g| g.seq = Seq(g.seq.0 + 1000)];
     for change in changes {
         let (mut bench, end) = primary_without_grants();
         bench.silence(H);

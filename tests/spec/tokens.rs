@@ -30,7 +30,7 @@ fn s3_01_the_first_node_mints_even_the_second_odd_above_all_it_has_seen() {
     first.grants = true;
     first.peer.highest_token = Token(41);
     first.contact(4 * H);
-    assert_eq!(first.start(), Some((ProofKind::Agreed, Token(44))));
+    assert_eq!(first.start(), Some((ProofKind::Agreed, Token(42))));
 }
 
 #[test]
@@ -235,4 +235,17 @@ fn s3_21_a_stalled_disk_delays_a_promotion_and_never_a_heartbeat() {
     assert!(!bench.started());
     bench.sync();
     assert!(bench.started());
+}
+
+#[test]
+fn s3_22_a_token_seen_before_the_start_is_minted_above() {
+    let mut bench = Bench::standby(Settings { plan: Plan::Node { access: true }, ..plain() });
+    bench.peer_releases(Token(2));
+    bench.contact(H);
+    assert_eq!(bench.record().held_token, Token(3), "written, and waits for its own access");
+    bench.peer.highest_token = Token(6);
+    bench.contact(H);
+    bench.answer_access(true);
+    bench.answer_access(true);
+    assert_eq!(bench.start(), Some((ProofKind::Released, Token(7))), "{:#?}", bench.events());
 }
