@@ -52,7 +52,9 @@ impl Node {
             (said.is_none(), Hindrance::PeerSilent),
             (self.frozen(), Hindrance::Frozen),
             (said.is_some() && self.digest_differs, Hindrance::DigestDiffers),
-            (self.settle_until.is_some_and(|until| now < until), Hindrance::Settling),
+            (self.fencing.is_attempting() || self.settle_until.is_some_and(|until| now < until), Hindrance::Settling),
+            // After a handover this node has to grant, which needs a record that can be written.
+            (self.record.failed(), Hindrance::RecordNotWritable),
             (said.is_some_and(|d| !d.ready), Hindrance::PeerNotReady),
             (said.is_some_and(|d| d.ready) && !admitted, Hindrance::NotAdmitted),
         ];

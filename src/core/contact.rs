@@ -23,6 +23,10 @@ impl Node {
             }
             Verdict::Counts { echo_sent } => {
                 self.promise.prolong(now);
+                // The peer may have thought this node lost, whose own silence was shorter by what was under way (K20).
+                if self.detector.presence(now, &self.settings) != Presence::Present {
+                    self.doubt_own_access(now);
+                }
                 self.detector.echoed(if mutant::on(Mutant::SilenceByReceipt) { now } else { echo_sent });
                 self.note_contact(datagram, before.as_ref(), now);
             }
@@ -39,7 +43,7 @@ impl Node {
         self.greet(said, before, now);
         self.hear_notices(said, before);
         self.void_by_contact(now);
-        self.learn(said);
+        self.learn(said, before);
         self.heed_holder(said, now);
         let mine = |g: &Grant| g.holder == self.identity.incarnation || mutant::on(Mutant::ForeignGrantTaken);
         if let Some(grant) = said.grant.filter(mine) {
@@ -58,13 +62,15 @@ impl Node {
         match before {
             None => self.report(Event::ContactMade { peer: said.incarnation, boot: said.boot }),
             Some(old) if old.incarnation != said.incarnation => {
+                self.send_now = true;
                 self.report(Event::PeerRestarted { peer: said.incarnation, rebooted: old.boot != said.boot });
             }
-            Some(_) if self.presence == Presence::Lost => self.report(Event::ContactRegained),
+            Some(_) if self.presence == Presence::Lost => {
+                // The peer, which may still be about to shoot, learns it at once.
+                self.send_now = true;
+                self.report(Event::ContactRegained);
+            }
             Some(_) => {}
-        }
-        if self.presence == Presence::Lost {
-            self.doubt_own_access(now);
         }
         self.watch_presence(now);
     }
@@ -101,16 +107,20 @@ impl Node {
     }
 
     /// Tokens, record age, configuration, alarms.
-    fn learn(&mut self, said: &Datagram) {
+    fn learn(&mut self, said: &Datagram, before: Option<&Datagram>) {
         self.see_token(said.highest_token.max(said.held_token));
         let once = self.record.wanted().peer_highest;
-        let is_old = said.highest_token < once;
+        let holds_mine = said.holding && said.held_token.minter() == Some(self.settings.me);
+        let same_life = before.is_some_and(|b| b.incarnation == said.incarnation);
+        let announced = if same_life { said.highest_token } else { self.peer.first_announced() };
+        let is_old = announced < once || holds_mine || same_life && self.peer_record_is_old;
         if is_old && !self.peer_record_is_old {
-            self.report(Event::PeerRolledBack { announced: said.highest_token, once });
+            self.report(Event::PeerRolledBack { announced, once });
         }
         self.peer_record_is_old = is_old;
         self.record.change(|r| r.peer_highest = r.peer_highest.max(said.highest_token));
-        if said.notices.rolled_back && !self.record.wanted().rolled_back {
+        let was_told = same_life && before.is_some_and(|b| b.notices.rolled_back);
+        if said.notices.rolled_back && !was_told && !self.record.wanted().rolled_back {
             self.record.change(|r| r.rolled_back = true);
             self.report(Event::RolledBack);
         }
@@ -124,16 +134,20 @@ impl Node {
     /// A peer that holds, or claims: what it means for this node's token, standing and trust in its agents.
     fn heed_holder(&mut self, said: &Datagram, now: Instant) {
         let mine = self.record.written().held_token;
+        let both_hold = said.holding && self.holding();
         let goes_on = mutant::on(Mutant::StalePrimaryGoesOn);
-        if said.holding && self.holding() && said.held_token >= mine && !goes_on {
-            self.report(Event::StalePeer { held: said.held_token });
+        if both_hold && said.held_token >= mine && !goes_on {
             self.become_stale(said, now);
+        }
+        if both_hold && said.held_token < mine && self.told_stale != Some(said.held_token) {
+            self.told_stale = Some(said.held_token);
+            self.report(Event::StalePeer { held: said.held_token });
         }
         let is_primary = said.role == Role::Primary && said.holding;
         if said.holding {
             self.withdraw_claim();
         }
-        self.heed_lie(said, is_primary);
+        self.heed_lie(said);
         let acting = matches!(self.role, RoleState::Primary(_) | RoleState::TakingOver(_));
         let is_sole_primary = is_primary && said.standing == Standing::Sole;
         let i_am_sole = self.record.wanted().standing == Standing::Sole;
@@ -157,10 +171,14 @@ impl Node {
         }
     }
 
-    /// A peer that is primary in the very boot that a verified fence named: the device lied.
-    fn heed_lie(&mut self, said: &Datagram, is_primary: bool) {
+    /// A peer that is heard from the very boot that a verified fence of node scope named: the device lied, whatever
+    /// role the peer has by now.
+    fn heed_lie(&mut self, said: &Datagram) {
         let record = *self.record.wanted();
-        if is_primary && record.fenced_boot == Some(said.boot) && !record.fenced_by.is_empty() {
+        // Of what was sent before the fence, and came late, it says nothing.
+        let echo_sent = self.peer.accepted().map(|a| a.echo_sent);
+        let is_after = self.fenced_at.is_none_or(|at| echo_sent.is_some_and(|sent| sent >= at));
+        if is_after && record.fenced_boot == Some(said.boot) && !record.fenced_by.is_empty() {
             self.report(Event::DeviceLied { boot: said.boot, agents: record.fenced_by });
             self.record.change(|r| {
                 r.distrusted = r.distrusted.union(r.fenced_by);

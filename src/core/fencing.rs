@@ -88,7 +88,8 @@ impl Fencing {
     }
 
     fn forget_silence(&mut self) {
-        *self = Fencing { attempt: self.attempt, last: self.last, ..Fencing::default() };
+        let Fencing { probed, attempt, last, .. } = *self;
+        *self = Fencing { probed, attempt, last, ..Fencing::default() };
     }
 }
 
@@ -153,19 +154,26 @@ impl Node {
         self.out(Output::StartProbe { job, excluded });
     }
 
-    pub(super) fn note_probe(&mut self, job: Job, reading: PowerReading, _now: Instant) {
+    pub(super) fn note_probe(&mut self, job: Job, reading: PowerReading, now: Instant) {
         if self.fencing.probe != Some(job) {
             return;
         }
         self.fencing.probe = None;
         self.fencing.reading = Some(reading);
         if let Some(proof) = Proof::from_probe(self.settings.plan, reading) {
-            self.obtain(proof);
+            self.obtain(proof, now);
         }
     }
 
-    fn obtain(&mut self, proof: Proof) {
+    /// The boot that the fence names is kept even if contact voids the proof: then the device may have lied.
+    fn obtain(&mut self, proof: Proof, now: Instant) {
         self.fencing.proof = Some(proof);
+        self.fenced_at = Some(now);
+        let boot = self.peer.said().map(|d| d.boot);
+        self.record.change(|r| {
+            r.fenced_boot = boot;
+            r.fenced_by = proof.verified_by();
+        });
         self.fencing.retry_at = None;
         self.report(Event::ProofObtained { proof: proof.kind() });
     }
@@ -221,7 +229,7 @@ impl Node {
         }
         let proof = Proof::from_fence(self.settings.plan, result).filter(|_| !attempt.voided);
         match proof {
-            Some(proof) => self.obtain(proof),
+            Some(proof) => self.obtain(proof, now),
             None if attempt.voided => {}
             None => self.note_attempt_failed(attempt, result, now),
         }
@@ -235,6 +243,8 @@ impl Node {
         self.report(Event::AttemptFailed { result, retry_in: retry_at.since(now) });
         if let FenceResult::Refused { highest: Some(highest) } = result {
             self.see_token(highest);
+            // A store that has this very token (the answer of an earlier try was lost) wants a higher one.
+            self.fencing.minted = self.fencing.minted.filter(|minted| *minted > highest);
             // The store has a newer owner: a primary whose take is refused demotes.
             if self.is_exclusive() && matches!(self.role, RoleState::Primary(_)) {
                 self.become_demoting(StopReason::TakeRefused { highest }, now);
@@ -267,6 +277,14 @@ impl Node {
         self.report(Event::OperatorFence);
         self.launch(token, take, now.after(self.settings.fence_bound), now, true);
         true
+    }
+
+    /// When this node may shoot: after D and the head start. A node whose own loop stood still has not listened
+    /// meanwhile: it first gives the peer the time to be heard again.
+    pub(super) fn turn_to_shoot(&self) -> Instant {
+        let lost = self.detector.silent_since().after(self.settings.dead_after);
+        let heard = self.attentive_since.after(self.settings.interval.times(2));
+        lost.max(heard).after(self.head_start())
     }
 
     /// How much longer than D this node waits before it shoots (protocol section 2, L).

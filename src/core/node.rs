@@ -120,6 +120,13 @@ pub struct Node {
     pub(super) backoff_until: Option<Instant>,
     /// No `off` may land any more after this.
     pub(super) settle_until: Option<Instant>,
+    /// When the proof by a fence came: what the peer sent before is no lie of the device.
+    pub(super) fenced_at: Option<Instant>,
+    /// The last time that this machine was called, and since when it has been called in time.
+    pub(super) called: Instant,
+    pub(super) attentive_since: Instant,
+    /// A peer that acts under an older token was told of.
+    pub(super) told_stale: Option<Token>,
     pub(super) powered_on: u32,
     pub(super) power_on_due: bool,
     pub(super) peer_record_is_old: bool,
@@ -180,6 +187,10 @@ impl Node {
             finished: false,
             backoff_until: None,
             settle_until: None,
+            fenced_at: None,
+            called: now,
+            attentive_since: now,
+            told_stale: None,
             powered_on: 0,
             power_on_due: false,
             peer_record_is_old: false,
@@ -205,20 +216,20 @@ impl Node {
 
     /// Something happened.
     pub fn handle_input(&mut self, input: Input, now: Instant) {
-        self.enforce_lease(now);
+        self.attend(now);
         self.note(input, now);
         self.settle_down(now);
     }
 
     /// Some timer of [`Node::poll_timeout`] has passed (or not: an early call is harmless).
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.enforce_lease(now);
+        self.attend(now);
         self.settle_down(now);
     }
 
     /// An operator asks. `Ok` means begun; what comes of it is reported.
     pub fn command(&mut self, command: Command, now: Instant) -> Result<(), Refusal> {
-        self.enforce_lease(now);
+        self.attend(now);
         let answer = self.begin_command(command, now);
         self.settle_down(now);
         answer
@@ -235,6 +246,15 @@ impl Node {
     }
 
     /// The clock comes before everything else: after any gap the first act is the comparison with the deadline.
+    fn attend(&mut self, now: Instant) {
+        self.enforce_lease(now);
+        // There is a heartbeat to send in every interval: whoever missed two has stood still.
+        if now.since(self.called) > self.settings.interval.times(2) {
+            self.attentive_since = now;
+        }
+        self.called = now;
+    }
+
     fn enforce_lease(&mut self, now: Instant) {
         if self.right_has_ended(now) && matches!(self.role, RoleState::Primary(_)) {
             let reason = match self.resources {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::ids::{Incarnation, NodeId, Seq};
+use super::ids::{Incarnation, NodeId, Seq, Token};
 use super::message::{Datagram, Echo};
 use super::mutant::{self, Mutant};
 use super::time::{Instant, Span};
@@ -42,6 +42,10 @@ pub struct Peer {
     heard: Option<Echo>,
     /// The last hello of another incarnation, when it is the newest thing received.
     hello: Option<Echo>,
+    /// The lowest `highest_token` in the hellos of that incarnation: its record as it was before it learnt from me.
+    newcomer: Option<(Incarnation, Token)>,
+    /// The same of the accepted incarnation.
+    first_announced: Token,
     seen: Seen,
     sent: SentLog,
 }
@@ -54,6 +58,8 @@ impl Peer {
             accepted: None,
             heard: None,
             hello: None,
+            newcomer: None,
+            first_announced: Token::NONE,
             seen: Seen::default(),
             sent: SentLog::default(),
         }
@@ -66,6 +72,11 @@ impl Peer {
     /// What the peer last said in a datagram that counted.
     pub fn said(&self) -> Option<&Datagram> {
         self.accepted.as_ref().map(|a| &a.datagram)
+    }
+
+    /// What the accepted incarnation announced as its highest token before it could learn a higher one from me.
+    pub fn first_announced(&self) -> Token {
+        self.first_announced
     }
 
     /// The echo that my next datagram carries: of what was *received*, not of what counted (K22).
@@ -93,6 +104,7 @@ impl Peer {
             return Verdict::Replay;
         }
         self.note_echo(datagram);
+        self.note_newcomer(datagram);
         let Some((echo, echo_sent)) = self.fresh_echo(datagram, now, dead_after) else { return Verdict::Hello };
         if !self.is_in_order(datagram, echo.seq) {
             return Verdict::Hello;
@@ -125,6 +137,9 @@ impl Peer {
     }
 
     fn accept(&mut self, datagram: &Datagram, now: Instant, echo_sent: Instant, echo_seq: Seq) {
+        if let Some((_, lowest)) = self.newcomer.take_if(|(known, _)| *known == datagram.incarnation) {
+            self.first_announced = lowest;
+        }
         let sent_then = self.sent.last;
         self.accepted = Some(Accepted { datagram: *datagram, received: now, echo_sent, echo_seq, sent_then });
         let mine = Echo { incarnation: datagram.incarnation, seq: datagram.seq };
@@ -132,6 +147,16 @@ impl Peer {
             Some(e) if e.incarnation == mine.incarnation => Echo { seq: e.seq.max(mine.seq), ..mine },
             Some(_) | None => mine,
         });
+    }
+
+    fn note_newcomer(&mut self, datagram: &Datagram) {
+        let (incarnation, announced) = (datagram.incarnation, datagram.highest_token);
+        if self.said().is_some_and(|d| d.incarnation == incarnation) {
+            return;
+        }
+        let lowest =
+            self.newcomer.filter(|(known, _)| *known == incarnation).map_or(announced, |(_, t)| t.min(announced));
+        self.newcomer = Some((incarnation, lowest));
     }
 
     fn note_echo(&mut self, datagram: &Datagram) {

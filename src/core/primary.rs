@@ -211,6 +211,11 @@ impl Node {
 
     fn freeze_with_peer(&mut self) {
         let thawing = self.primary().is_some_and(|p| p.thawing);
+        // Written with `Sole`, which in an exclusive pair comes after a take.
+        let too_early = self.is_exclusive() && self.record.wanted().standing != Standing::Sole;
+        if too_early {
+            return;
+        }
         if !self.record.wanted().frozen && !thawing {
             self.record.change(|r| r.frozen = true);
             self.report(Event::Frozen);
@@ -264,7 +269,7 @@ impl Node {
             return;
         }
         self.probe(false);
-        let due = self.detector.silent_since().after(self.settings.dead_after).after(self.head_start());
+        let due = self.turn_to_shoot();
         if self.presence != Presence::Lost || now < due {
             return self.wake(Timer::Retry, due, now);
         }
@@ -291,20 +296,19 @@ impl Node {
 
     /// Proof in hand and the lease not over: `Sole`, with the token just taken where a take was made.
     fn use_own_proof(&mut self) -> bool {
-        let Some(proof) = self.fencing.proof().copied().filter(|p| p.kind() == ProofKind::Fenced) else { return false };
+        if self.fencing.proof().is_none_or(|p| p.kind() != ProofKind::Fenced) {
+            return false;
+        }
         let record = *self.record.wanted();
         if record.standing == Standing::Sole {
             return true;
         }
         let taken = self.fencing.taken().filter(|_| self.is_exclusive());
-        let boot = self.peer.said().map(|d| d.boot);
         self.want_standing(Standing::Sole);
         self.record.change(|r| {
             r.held_token = taken.unwrap_or(r.held_token);
-            r.fenced_boot = boot;
-            r.fenced_by = proof.verified_by();
         });
-        let former = Former { held_token: record.held_token, held_proof: record.held_proof };
+        let former = Former::of(&record);
         if let Some(primary) = self.primary() {
             primary.going_sole = Some(former);
         }

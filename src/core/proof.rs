@@ -114,7 +114,9 @@ impl Proof {
     /// The agents that verified a fence.
     pub fn verified_by(&self) -> AgentSet {
         match self.inner {
-            Inner::Fenced { by, .. } => by,
+            Inner::Fenced { scope: Scope::Node, by } => by,
+            // After a fence of resource scope the peer still runs, and may truly say that it is primary.
+            Inner::Fenced { scope: Scope::Resource, .. } => AgentSet::EMPTY,
             Inner::Released | Inner::Rebooted | Inner::Confirmed | Inner::Agreed { .. } => AgentSet::EMPTY,
         }
     }

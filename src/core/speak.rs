@@ -108,7 +108,8 @@ impl Node {
             if said.standing == Standing::Sole {
                 return None;
             }
-            return (said.held_token >= self.record.wanted().held_token).then_some(said.held_token);
+            let known = self.record.wanted().held_token.max(self.record.wanted().granted_token);
+            return (said.held_token >= known).then_some(said.held_token);
         }
         let yields = !self.should_claim() || mutant::on(Mutant::GrantsWhileClaiming);
         said.claim.filter(|_| self.resources == Resources::Stopped && yields)

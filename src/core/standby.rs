@@ -153,6 +153,10 @@ impl Node {
     fn start_beside_living_peer(&mut self, proof: Proof, now: Instant) {
         let Some(accepted) = self.peer.accepted() else { return };
         let until = lease::right_by_contact(accepted.echo_sent, &self.settings);
+        // After a start that failed by its take or its access, not in the same breath again.
+        if let Some(at) = self.fencing.retry_at().filter(|at| now < *at) {
+            return self.wake(Timer::Retry, at, now);
+        }
         if now < until {
             self.report(Event::ProofObtained { proof: proof.kind() });
             self.right_until = Some(until);
@@ -180,7 +184,7 @@ impl Node {
     }
 
     fn step_lost(&mut self, now: Instant) {
-        let due = self.detector.silent_since().after(self.settings.dead_after).after(self.head_start());
+        let due = self.turn_to_shoot();
         if now < due {
             self.probe_if_useful();
             return self.wake(Timer::Lost, due, now);
@@ -229,9 +233,10 @@ impl Node {
         is_standby && fit && !admitted
     }
 
-    /// Readiness is shown false only when `Out` is written.
+    /// Readiness is shown false only when `Out` is written; or never can be.
     pub(super) fn shows_ready(&self) -> bool {
         let paired = self.record.written().standing == Standing::Paired;
-        self.is_ready || paired && matches!(self.role, RoleState::Standby(_))
+        let shown = self.is_ready || paired && matches!(self.role, RoleState::Standby(_));
+        shown && !self.record.failed()
     }
 }

@@ -27,6 +27,13 @@ pub struct TakingOver {
 pub struct Former {
     pub held_token: Token,
     pub held_proof: Option<ProofKind>,
+    pub frozen: bool,
+}
+
+impl Former {
+    pub fn of(record: &Record) -> Former {
+        Former { held_token: record.held_token, held_proof: record.held_proof, frozen: record.frozen }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -197,7 +204,9 @@ impl Node {
     }
 
     fn ask_highest(&mut self, proof: Proof, now: Instant) {
-        if !self.settings.stores_tokens || !proof.is_of_silent_peer() {
+        // Beside a primary that has just acted the tokens are known; two that start cold may both have lost them.
+        let known = matches!(proof.kind(), ProofKind::Released | ProofKind::Rebooted);
+        if !self.settings.stores_tokens || known {
             return self.write(proof, now);
         }
         let job = self.new_job();
@@ -214,17 +223,14 @@ impl Node {
         let silent = proof.is_of_silent_peer();
         self.report(Event::Promoting { proof: proof.kind(), token });
         self.want_standing(if silent { Standing::Sole } else { Standing::Paired });
-        let fenced_boot = self.peer.said().map(|d| d.boot).filter(|_| proof.kind() == ProofKind::Fenced);
         self.record.change(|r| {
             r.held_token = token;
             r.held_proof = Some(proof.kind());
-            r.fenced_boot = fenced_boot;
-            r.fenced_by = proof.verified_by();
             // An operator's word ends a freeze.
             r.frozen &= proof.kind() != ProofKind::Confirmed;
         });
         if let RoleState::TakingOver(taking_over) = &mut self.role {
-            let former = Former { held_token: record.held_token, held_proof: record.held_proof };
+            let former = Former::of(&record);
             taking_over.former.get_or_insert(former);
         }
         self.stage(Stage::Writing(proof, token));
@@ -373,7 +379,7 @@ impl Node {
         self.record.change(|r| {
             r.held_token = former.held_token;
             r.held_proof = former.held_proof;
-            r.fenced_boot = None;
+            r.frozen = former.frozen;
         });
         self.taking_back = true;
     }

@@ -165,7 +165,6 @@ fn s6_82_a_peer_from_another_boot_does_not() {
 }
 
 #[test]
-#[ignore = "finding: a datagram sent before the fence, and late, makes an honest agent distrusted"]
 fn s6_83_a_late_datagram_from_before_the_fence_is_no_lie() {
     let mut bench = Bench::standby(plain());
     bench.silence(H);
@@ -178,7 +177,6 @@ fn s6_83_a_late_datagram_from_before_the_fence_is_no_lie() {
 }
 
 #[test]
-#[ignore = "finding: contact voids the proof and forgets the fenced boot before the lie is looked for"]
 fn s6_84_a_lie_that_is_heard_before_the_start_is_an_alarm_too() {
     let mut bench = Bench::standby(Settings { promote_after: PromoteAfter::FenceAndLease, ..plain() });
     bench.silence(3000);
@@ -190,7 +188,6 @@ fn s6_84_a_lie_that_is_heard_before_the_start_is_an_alarm_too() {
 }
 
 #[test]
-#[ignore = "finding: a fence of resource scope leaves the peer running, and is called a lie when a sole primary is heard"]
 fn s6_85_a_primary_heard_after_a_fence_of_resource_scope_is_no_lie() {
     let mut bench = Bench::standby(exclusive());
     bench.peer.standing = Standing::Sole;

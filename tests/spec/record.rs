@@ -234,7 +234,6 @@ fn s4_20_frozen_is_written_with_out_by_a_standby_and_with_sole_by_a_primary() {
 }
 
 #[test]
-#[ignore = "finding: an exclusive primary writes frozen with Paired, before the take that Sole waits for"]
 fn s4_21_frozen_is_written_with_sole_by_an_exclusive_primary_too() {
     let mut bench = Bench::primary(exclusive());
     bench.forget();

@@ -232,7 +232,6 @@ fn s1_38_a_primary_makes_sure_of_its_access_after_a_peers_attempt_and_again_afte
 }
 
 #[test]
-#[ignore = "finding: a released peer's standby retries a failed start at once, minting and writing each time"]
 fn s1_39_a_start_that_fails_by_its_take_is_not_tried_again_without_a_pause() {
     let mut bench = Bench::standby(exclusive());
     bench.peer_releases(Token(2));

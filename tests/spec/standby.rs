@@ -32,7 +32,6 @@ fn s6_21_it_grants_to_no_primary_of_a_token_below_the_one_it_held_itself() {
 }
 
 #[test]
-#[ignore = "finding: it compares with its own held token only, and grants what is below its peer's"]
 fn s6_22_nor_below_the_one_that_it_knows_its_peer_to_have_held() {
     let mut bench = Bench::standby(plain());
     bench.peer_is_primary(Token(4));

@@ -192,7 +192,6 @@ fn s3_16_a_node_that_is_told_so_makes_no_promotion_by_fence_until_an_operator_cl
 }
 
 #[test]
-#[ignore = "finding: a peer that holds my own token is stale, but neither node is told of a rolled-back record"]
 fn s3_17_a_peer_that_holds_my_own_token_is_told_that_its_record_is_rolled_back() {
     let mut bench = stale_by(HELD.0);
     bench.hear();
