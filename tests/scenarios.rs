@@ -12,8 +12,8 @@ use leasehold::sim::Scenario;
 fn files() -> Vec<PathBuf> {
     let wanted = std::env::var("SCENARIO").unwrap_or_default();
     let pending = std::env::var_os("PENDING").is_some();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(if pending { "tests/scenarios/pending" } else { "tests/scenarios" });
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(if pending { "tests/scenarios/pending" } else { "tests/scenarios" });
     let mut files: Vec<PathBuf> = fs::read_dir(directory)
         .expect("the scenarios are part of the repository")
         .map(|entry| entry.expect("a readable directory").path())
