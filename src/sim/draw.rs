@@ -16,6 +16,9 @@ const SECOND: u64 = 1000 * MS;
 /// The pair has settled by then.
 const CALM: u64 = 15 * SECOND;
 
+/// Longer than what L1 allows a pair of any drawn setup, so that a pair that would wait for ever is caught waiting.
+const QUIET: u64 = 130 * SECOND;
+
 /// A kind of fault; a seed draws some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -119,7 +122,8 @@ pub fn draw_schedule(setup: &Setup, rng: &mut Rng) -> (Vec<(u64, Action)>, u64) 
             Drawing { rng, schedule: &mut schedule, at, forgetful }.fault(kind);
         }
     }
-    let until = heal(&mut schedule, setup, CALM + length);
+    let quiet = if rng.chance(250_000) { QUIET } else { 0 };
+    let until = heal(&mut schedule, setup, CALM + length + quiet);
     schedule.sort_by_key(|(at, _)| *at);
     (schedule, until)
 }

@@ -229,6 +229,11 @@ impl Judges {
         }
     }
 
+    /// Some node lost its record, or got an old one.
+    pub fn any_tampered(&self) -> bool {
+        self.tampered != [false, false]
+    }
+
     /// The world ends here: open intervals are closed, and what is still missing is named.
     pub fn finish(&mut self, at: u64) {
         for promotion in self.promotions.clone() {

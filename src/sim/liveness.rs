@@ -54,7 +54,8 @@ impl World {
     }
 
     fn should_serve(&self, node: NodeId) -> bool {
-        if !self.is_healthy(node) || !self.is_ready(node) {
+        // A pair one of whose records was lost or rolled back may mint below what the storage has seen.
+        if self.judges.any_tampered() || !self.is_healthy(node) || !self.is_ready(node) {
             return false;
         }
         match self.between(node) {
