@@ -146,6 +146,12 @@ fn campaign(pair: &mut Pair, rng: &mut Rng, faults: u64, done: &mut Vec<(Fault, 
         let (fault, ms) = (Fault::draw(rng), rng.between(0, LONGEST_MS));
         done.push((fault, ms));
         fault.strike(pair);
+        // Troubles like company: a quarter of them strike together with another one.
+        if rng.below(4) == 0 {
+            let second = Fault::draw(rng);
+            done.push((second, 0));
+            second.strike(pair);
+        }
         // The fault lasts; it is no waiting for something.
         std::thread::sleep(Duration::from_millis(ms));
         pair.skip_news();
