@@ -52,7 +52,9 @@ pub fn until_decided(pair: &mut Pair, node: NodeId, kind: &str) -> String {
 /// Holds the history against the judges; gives who wrote when.
 pub fn judged(pair: &Pair) -> Result<Vec<Term>, String> {
     let lines = history::read(&pair.world.history()).map_err(|error| error.to_string())?;
-    let broken: Vec<_> = checker::judge(&lines).into_iter().filter(|check| !check.holds()).collect();
+    let mut broken: Vec<_> = checker::judge(&lines).into_iter().filter(|check| !check.holds()).collect();
+    // A protection that breaks breaks with every write.
+    broken.iter_mut().for_each(|check| check.findings.truncate(5));
     if broken.is_empty() { Ok(checker::terms(&lines)) } else { Err(format!("{broken:#?}")) }
 }
 

@@ -46,7 +46,7 @@ pub fn tell(pair: Pair, screen: Screen<'_>, options: &Demo) -> anyhow::Result<Ex
     let told = story.acts();
     story.screen.wipe()?;
     if let Err(error) = told {
-        story.show_logs()?;
+        story.explain()?;
         return Err(error);
     }
     story.end(begun, options)
@@ -103,7 +103,7 @@ impl Story<'_> {
         self.pair.signal_all(primary, Signal::KILL)?;
         self.line(self.zero, primary, "KILLED: its daemon and its service, by SIGKILL")?;
         let after = self.until_written_by(primary.peer(), before.token)?;
-        self.note_failover("the primary died", before, after);
+        self.note_gap("the primary died: from the kill to the next write", self.zero, after.at);
         self.check_proof(primary.peer())?;
         Ok(primary.peer())
     }
@@ -197,7 +197,13 @@ impl Story<'_> {
         self.figures.push(("the whole demo took".into(), clock::now().since(begun).to_string()));
     }
 
-    fn show_logs(&mut self) -> anyhow::Result<()> {
+    /// What there is to see of a story that got stuck.
+    fn explain(&mut self) -> anyhow::Result<()> {
+        let checks: Vec<Check> =
+            judge(&history::read(&self.pair.world.history())?).into_iter().filter(|c| !c.holds()).collect();
+        if !checks.is_empty() {
+            self.screen.print(&show::summary(&checks, &[], self.screen.width, self.screen.colour))?;
+        }
         for node in BOTH {
             let log = fs::read_to_string(self.pair.world.home(node).join("daemon.log")).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
@@ -329,11 +335,6 @@ impl Story<'_> {
         let holds = proof.as_ref().is_some_and(|p| p.kind == ProofKind::Fenced && !p.evidence.is_empty());
         self.check("the standby served by a verified fence, with evidence", holds, format!("{proof:?}"));
         Ok(())
-    }
-
-    fn note_failover(&mut self, what: &str, before: LastWrite, after: LastWrite) {
-        self.figures.push((format!("{what}: from the kill to the next write"), ms(after.at.since(self.zero))));
-        self.note_gap(&format!("{what}: time without a write"), before.at, after.at);
     }
 
     fn note_gap(&mut self, what: &str, from: Instant, to: Instant) {
