@@ -51,13 +51,12 @@ install_files() {
     install -D -m 0755 "$binary" "$root/usr/bin/leasehold"
     strip --remove-section=.comment --remove-section=.note "$root/usr/bin/leasehold"
     install -D -m 0644 systemd/leasehold.service "$root/lib/systemd/system/leasehold.service"
-    install -D -m 0644 systemd/leasehold.sysusers "$root/usr/lib/sysusers.d/leasehold.conf"
     install -D -m 0644 packaging/leasehold.default "$root/etc/default/leasehold"
     # Never installed under the name that the daemon reads: it has to be edited first.
     install -D -m 0644 config/leasehold.toml "$root/etc/leasehold/leasehold.toml.example"
     install -D -m 0644 config/leasehold.toml "$doc/examples/leasehold.toml"
     install -D -m 0644 README.md "$doc/README.md"
-    install -D -m 0644 docs/PROTOCOL.md "$doc/PROTOCOL.md"
+    install -m 0644 docs/*.md "$doc"
     install -D -m 0644 packaging/copyright "$doc/copyright"
     install -D -m 0644 CHANGELOG.md "$doc/changelog"
     debian_changelog >"$doc/changelog.Debian"
@@ -74,7 +73,7 @@ debian_changelog() {
 install_pages() {
     mkdir "$scratch/man"
     "$binary" man "$scratch/man"
-    [ -e "$scratch/man/leasehold.1" ] || fail "'leasehold man FOLDER' wrote no leasehold.1"
+    [ -e "$scratch/man/leasehold.8" ] || fail "'leasehold man FOLDER' wrote no leasehold.8"
     local page
     for page in "$scratch"/man/*.[1-8]; do
         install -D -m 0644 "$page" "$root/usr/share/man/man${page##*.}/${page##*/}"

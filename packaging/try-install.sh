@@ -42,17 +42,16 @@ inside dpkg --install "/pool/$(basename "$package")"
 expect 'test -x /usr/bin/leasehold'
 expect 'test -e /etc/leasehold/leasehold.toml.example'
 expect '! test -e /etc/leasehold/leasehold.toml'
-expect 'test "$(stat -c %a:%G /etc/leasehold)" = 750:leasehold'
 expect '! test -e /etc/systemd/system/multi-user.target.wants/leasehold.service'
 inside systemctl enable leasehold.service
 expect 'test -e /etc/systemd/system/multi-user.target.wants/leasehold.service'
 inside sh -c 'echo edited >/etc/leasehold/leasehold.toml; mkdir -p /var/lib/leasehold; echo 1 >/var/lib/leasehold/record'
 
 stage=reinstallation
-inside chmod 0755 /etc/leasehold
+inside chmod 0700 /etc/leasehold
 inside dpkg --install "/pool/$(basename "$package")"
 expect 'grep -q edited /etc/leasehold/leasehold.toml'
-expect 'test "$(stat -c %a /etc/leasehold)" = 755'
+expect 'test "$(stat -c %a /etc/leasehold)" = 700'
 
 stage=removal
 inside dpkg --remove leasehold

@@ -64,7 +64,13 @@ impl Lab {
         };
         change(&mut exec);
         let (start_timeout, stop_timeout) = (Span::from_secs(10), Span::from_secs(8));
-        Resource { name: name.to_owned(), start_timeout, stop_timeout, kind: ResourceKind::Exec(exec) }
+        Resource {
+            name: name.to_owned(),
+            start_timeout,
+            stop_timeout,
+            checks_token: false,
+            kind: ResourceKind::Exec(exec),
+        }
     }
 }
 
@@ -280,6 +286,14 @@ async fn a_stop_that_cannot_be_verified_is_stuck_and_says_why() {
     });
     let result = lab.group(&[unseen]).stop(&demoting()).await;
     assert!(format!("{result:?}").contains("exit status 1: busy"), "{result:?}");
+    let hanging = lab.resource("vip", "true", |e| {
+        e.foreground = false;
+        e.stop = Some(sh("sleep 432"));
+    });
+    let group = lab.group(&[short(hanging, 10_000, 800)]);
+    let result = group.stop(&demoting()).await;
+    assert!(format!("{result:?}").contains("did not end in time"), "{result:?}");
+    assert!(format!("{:?}", group.kill().await).contains("cannot be seen"));
 }
 
 #[tokio::test]
@@ -379,7 +393,7 @@ async fn kill_needs_no_stop_command_and_does_not_wait_for_one_that_hangs() {
     }
     let killing = async { assert!(group.kill().await.is_stopped()) };
     let ((), result) = timeout(PATIENCE, async { tokio::join!(killing, &mut stopping) }).await.unwrap();
-    assert!(result.is_stopped() && !alive(&lab.read("stopper").trim_end().to_owned()), "{result:?}");
+    assert!(result.is_stopped() && !alive(lab.read("stopper").trim_end()), "{result:?}");
 }
 
 #[tokio::test]

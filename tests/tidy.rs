@@ -331,7 +331,10 @@ fn test_files(source: &Source) -> Vec<String> {
         Some(folder) => folder,
         None => source.path.trim_end_matches(".rs").trim_end_matches("/lib"),
     };
-    source.test_modules.iter().flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/")]).collect()
+    let modules =
+        source.test_modules.iter().flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/")]);
+    let beside = source.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    modules.chain(source.test_files.iter().map(|file| format!("{beside}/{file}"))).collect()
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub enum Exit {
     Refused,
     /// `status --exit-code`: something is wrong with the pair.
     Degraded,
+    /// The daemon cannot start with this configuration, key or record, now or later: no use in trying again.
+    Unusable,
 }
 
 impl Exit {
@@ -27,11 +29,16 @@ impl Exit {
             Exit::Unreachable => 2,
             Exit::Refused => 3,
             Exit::Degraded => 4,
+            // EX_CONFIG of sysexits.h: the unit does not restart after it.
+            Exit::Unusable => 78,
         }
     }
 
     /// The status for an error, by its cause.
     pub fn of(error: &anyhow::Error) -> Exit {
+        if crate::daemon::is_permanent(error) {
+            return Exit::Unusable;
+        }
         match error.downcast_ref::<ClientError>() {
             Some(error) if error.is_unreachable() => Exit::Unreachable,
             Some(error) if error.is_refusal() => Exit::Refused,

@@ -151,6 +151,7 @@ impl Node {
             return Err(Refusal::AlreadyStopping);
         }
         let hands_over = self.handover_hindrances(now).is_empty();
+        self.void_attempt(now);
         self.stopping = Some(now);
         self.report(Event::Stopping);
         if matches!(self.role, RoleState::Primary(_)) {

@@ -59,6 +59,9 @@ impl Node {
             Some(_) if self.presence == Presence::Lost => self.report(Event::ContactRegained),
             Some(_) => {}
         }
+        if self.presence == Presence::Lost {
+            self.doubt_own_access(now);
+        }
         self.watch_presence(now);
     }
 

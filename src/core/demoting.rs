@@ -2,6 +2,7 @@
 
 use super::ids::Token;
 use super::io::{Epoch, Event, Generation, Output, StopReason};
+use super::message::Activity;
 use super::node::{Node, Release, Resources, RoleState};
 use super::time::{Instant, Span};
 
@@ -68,8 +69,11 @@ impl Node {
         let RoleState::Demoting(demoting) = &self.role else { return };
         let token = demoting.token;
         self.become_standby(now);
-        self.release = Some(Release { token, since: now });
-        self.report(Event::Released { token });
+        // While it shoots at the peer, or has a proof against it, a node gives nothing up.
+        if self.fencing.activity() == Activity::Idle {
+            self.release = Some(Release { token, since: now });
+            self.report(Event::Released { token });
+        }
     }
 
     pub(super) fn note_started(&mut self, epoch: Epoch) {

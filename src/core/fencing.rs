@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    fn void_attempt(&mut self, now: Instant) {
+    pub(super) fn void_attempt(&mut self, now: Instant) {
         let Some(attempt) = &mut self.fencing.attempt else { return };
         if attempt.by_operator {
             attempt.voided = true;

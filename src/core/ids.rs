@@ -163,7 +163,7 @@ mod tests {
         for seen in 0..50 {
             let even = Token::mint_above(NodeId::First, Token(seen)).unwrap();
             let odd = Token::mint_above(NodeId::Second, Token(seen)).unwrap();
-            assert!(even.0 > seen && even.0 % 2 == 0 && even.minter() == Some(NodeId::First));
+            assert!(even.0 > seen && even.0.is_multiple_of(2) && even.minter() == Some(NodeId::First));
             assert!(odd.0 > seen && odd.0 % 2 == 1 && odd.minter() == Some(NodeId::Second));
         }
     }

@@ -19,6 +19,7 @@ mod proof;
 pub mod record;
 pub mod settings;
 mod settle;
+mod speak;
 mod standby;
 mod status;
 mod takeover;

@@ -4,7 +4,7 @@ use super::detector::Presence;
 use super::ids::{Incarnation, Token};
 use super::io::{Event, Job, Output, Seen, StopReason, TakeResult};
 use super::lease;
-use super::message::{Activity, Datagram, Standing};
+use super::message::{Activity, Datagram, Role, Standing};
 use super::node::{Node, Resources, RoleState};
 use super::record::ProofKind;
 use super::settings::{Plan, PowerOn};
@@ -104,9 +104,8 @@ impl Node {
 
     pub(super) fn step_primary(&mut self, now: Instant) {
         self.follow_record(now);
-        match self.hears().copied() {
-            Some(said) => self.lead(&said, now),
-            None => {}
+        if let Some(said) = self.hears().copied() {
+            self.lead(&said, now);
         }
         if self.presence != Presence::Present {
             self.step_doubtful(now);
@@ -178,7 +177,7 @@ impl Node {
 
     /// The peer is in contact: admit it, or go on without it, as it says itself.
     fn lead(&mut self, said: &Datagram, now: Instant) {
-        let stands_aside = said.standing == Standing::Out && !said.wish && !said.holding;
+        let stands_aside = self.stands_aside(said);
         if said.notices.freeze && !said.wish && stands_aside {
             self.freeze_with_peer();
         }
@@ -196,10 +195,17 @@ impl Node {
         if stands_aside && !primary.thawing {
             primary.admitted = None;
             self.go_sole(now);
-        } else if said.wish && !(frozen && !asks_thaw) {
+        } else if said.wish && (!frozen || asks_thaw) {
             self.admit(said);
         }
         self.watch_peer_attempts(said, now);
+    }
+
+    /// The peer, which knows this primary, is `Out` and does not ask to be admitted. One that is still joining will.
+    fn stands_aside(&self, said: &Datagram) -> bool {
+        let knows = self.peer.accepted().zip(self.acting_since).is_some_and(|(a, since)| a.echo_seq >= since);
+        let aside = said.standing == Standing::Out && !said.wish && !said.holding;
+        knows && aside && said.role != Role::Joining
     }
 
     fn freeze_with_peer(&mut self) {
@@ -343,7 +349,11 @@ impl Node {
     }
 
     fn take_or_hold(&mut self, token: Token) {
-        if self.is_exclusive() {
+        if self.record.wanted().highest_token > token {
+            // A higher one was seen while this one was written.
+            self.set_remint(None);
+            self.begin_remint();
+        } else if self.is_exclusive() {
             let seen = self.hears().map_or(self.record.written().held_token, |d| d.highest_token);
             let job = self.take(token, Seen::AtMost(seen.max(self.record.written().held_token)));
             self.set_remint(Some(Remint::Taking(token, job)));
@@ -383,7 +393,7 @@ impl Node {
             TakeResult::Taken => {
                 let from = self.record.wanted().held_token;
                 self.report(Event::TokenReminted { from, to: token });
-                if self.hears().is_some_and(|d| d.standing == Standing::Out && !d.wish) {
+                if self.hears().copied().is_some_and(|d| self.stands_aside(&d)) {
                     self.want_standing(Standing::Sole);
                 }
                 self.hold(token);
@@ -401,20 +411,24 @@ impl Node {
         }
     }
 
+    /// While the peer was out of sight it may have tried to shut this node out (K20).
+    pub(super) fn doubt_own_access(&mut self, now: Instant) {
+        let again_at = Some(now.after(self.settings.settle));
+        if self.settings.plan.needs_access()
+            && let Some(primary) = self.primary()
+        {
+            primary.access = Access { now: true, again_at, ..primary.access };
+        }
+    }
+
     // --- own access and the peer's power -----------------------------------------------------------------------
 
     fn watch_peer_attempts(&mut self, said: &Datagram, now: Instant) {
-        if !self.settings.plan.needs_access() {
-            return;
-        }
-        let settle = self.settings.settle;
-        let Some(primary) = self.primary() else { return };
         let attempts = said.activity != Activity::Idle;
-        if primary.access.peer_attempts && !attempts {
-            primary.access.now = true;
-            primary.access.again_at = Some(now.after(settle));
+        let Some(primary) = self.primary() else { return };
+        if std::mem::replace(&mut primary.access.peer_attempts, attempts) && !attempts {
+            self.doubt_own_access(now);
         }
-        primary.access.peer_attempts = attempts;
     }
 
     fn step_access_watch(&mut self, now: Instant) {

@@ -19,7 +19,7 @@ enum Inner {
     Released,
     Rebooted,
     Confirmed,
-    Agreed,
+    Agreed { token: Token },
 }
 
 impl Proof {
@@ -62,7 +62,7 @@ impl Proof {
     /// `Agreed`: the peer, holding nothing, granted this claim.
     pub fn from_grant(said: &Datagram, grant: &Grant, claim: Token) -> Option<Proof> {
         let nothing = !said.holding && !said.resources_up && said.activity == Activity::Idle;
-        (grant.token == claim && nothing).then_some(Proof { inner: Inner::Agreed })
+        (grant.token == claim && nothing).then_some(Proof { inner: Inner::Agreed { token: claim } })
     }
 
     pub fn kind(&self) -> ProofKind {
@@ -71,7 +71,15 @@ impl Proof {
             Inner::Released => ProofKind::Released,
             Inner::Rebooted => ProofKind::Rebooted,
             Inner::Confirmed => ProofKind::Confirmed,
-            Inner::Agreed => ProofKind::Agreed,
+            Inner::Agreed { .. } => ProofKind::Agreed,
+        }
+    }
+
+    /// The token that the peer granted already.
+    pub fn granted(&self) -> Option<Token> {
+        match self.inner {
+            Inner::Agreed { token } => Some(token),
+            Inner::Fenced { .. } | Inner::Released | Inner::Rebooted | Inner::Confirmed => None,
         }
     }
 
@@ -90,7 +98,7 @@ impl Proof {
         match self.inner {
             Inner::Fenced { scope: Scope::Node, .. } => settings.promote_after == PromoteAfter::FenceAndLease,
             Inner::Fenced { scope: Scope::Resource, .. } | Inner::Confirmed => true,
-            Inner::Released | Inner::Rebooted | Inner::Agreed => false,
+            Inner::Released | Inner::Rebooted | Inner::Agreed { .. } => false,
         }
     }
 
@@ -98,14 +106,14 @@ impl Proof {
     pub fn verified_by(&self) -> AgentSet {
         match self.inner {
             Inner::Fenced { by, .. } => by,
-            Inner::Released | Inner::Rebooted | Inner::Confirmed | Inner::Agreed => AgentSet::EMPTY,
+            Inner::Released | Inner::Rebooted | Inner::Confirmed | Inner::Agreed { .. } => AgentSet::EMPTY,
         }
     }
 
     /// The `seen` of the take of a start by this proof (protocol section 1, exclusive).
     pub fn seen(&self, said: Option<&Datagram>, mine: &Record) -> Seen {
         match self.inner {
-            Inner::Released | Inner::Rebooted | Inner::Agreed => {
+            Inner::Released | Inner::Rebooted | Inner::Agreed { .. } => {
                 Seen::AtMost(said.map_or(Token::NONE, |d| d.highest_token))
             }
             Inner::Confirmed | Inner::Fenced { scope: Scope::Node, .. } => Seen::Whatever,

@@ -76,11 +76,15 @@ impl Node {
         let named = said.role == Role::Primary
             && said.standing == Standing::Paired
             && said.admitted == Some(self.identity.incarnation);
-        let asked = self.peer.accepted().zip(self.wish_since).is_some_and(|(a, since)| a.echo_seq >= since);
-        if named && asked && self.is_ready && !self.frozen() {
+        if named && self.wish_is_known() && self.is_ready && !self.frozen() {
             self.want_standing(Standing::Paired);
             self.named = true;
         }
+    }
+
+    /// The peer's datagram echoes one in which this node asked.
+    fn wish_is_known(&self) -> bool {
+        self.peer.accepted().zip(self.wish_since).is_some_and(|(a, since)| a.echo_seq >= since)
     }
 
     fn heed_freeze(&mut self) {
@@ -92,7 +96,11 @@ impl Node {
             if !frozen {
                 self.freeze();
             }
-        } else if frozen && standby.freeze_shared && said.standing == Standing::Paired {
+            return;
+        }
+        let answered = self.thaw_asked && self.wish_is_known();
+        let RoleState::Standby(standby) = &self.role else { return };
+        if frozen && (standby.freeze_shared || answered) && said.standing == Standing::Paired {
             self.thaw();
         }
     }

@@ -207,7 +207,9 @@ impl Node {
     /// Mints, and writes token and standing: from then on this node shows that it holds.
     fn write(&mut self, proof: Proof, now: Instant) {
         let record = *self.record.wanted();
-        let Some(token) = self.mint() else { return self.give_up_tokens(now) };
+        // The token of a granted claim, unless a higher one was seen since.
+        let granted = proof.granted().filter(|t| *t == record.highest_token);
+        let Some(token) = granted.or_else(|| self.mint()) else { return self.give_up_tokens(now) };
         let silent = proof.is_of_silent_peer();
         self.report(Event::Promoting { proof: proof.kind(), token });
         self.want_standing(if silent { Standing::Sole } else { Standing::Paired });
@@ -221,7 +223,8 @@ impl Node {
             r.frozen &= proof.kind() != ProofKind::Confirmed;
         });
         if let RoleState::TakingOver(taking_over) = &mut self.role {
-            taking_over.former = Some(Former { held_token: record.held_token, held_proof: record.held_proof });
+            let former = Former { held_token: record.held_token, held_proof: record.held_proof };
+            taking_over.former.get_or_insert(former);
         }
         self.stage(Stage::Writing(proof, token));
     }
@@ -245,7 +248,7 @@ impl Node {
 
     fn step_taking(&mut self, proof: Proof, token: Token, job: Option<Job>, now: Instant) {
         if !self.is_exclusive() {
-            self.promote(proof, token, now);
+            self.promote_in_time(proof, token, now);
         } else if job.is_none() {
             let RoleState::TakingOver(taking_over) = &self.role else { return };
             let seen = proof.seen(self.peer.said(), &taking_over.former_record(self.record.written()));
@@ -322,12 +325,14 @@ impl Node {
         }
     }
 
-    /// The take blocked: what was right before it is asked again.
+    /// The steps before this one blocked: lease and token are looked at again.
     fn promote_in_time(&mut self, proof: Proof, token: Token, now: Instant) {
-        if proof.is_of_silent_peer() || !self.right_has_ended(now) {
-            self.promote(proof, token, now);
-        } else {
+        if !proof.is_of_silent_peer() && self.right_has_ended(now) {
             self.void_proof(now);
+        } else if self.record.wanted().highest_token > token {
+            self.write(proof, now);
+        } else {
+            self.promote(proof, token, now);
         }
     }
 

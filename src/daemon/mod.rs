@@ -25,11 +25,11 @@ use tokio::sync::mpsc;
 use crate::config::{Checked, Config, Diagnostics};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
-use crate::fence::FencePlan;
+use crate::fence::{FenceError, FencePlan};
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::notify::Notifier;
-use crate::os::record::{Finding, RecordFile};
+use crate::os::record::{Finding, RecordError, RecordFile};
 use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
 use crate::os::{keyfile, log, machine};
@@ -46,6 +46,8 @@ use picture::Picture;
 const CALLS: usize = 64;
 /// How long the end waits for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Turns that the worker's tasks get after the loop has ended: reading a reply and writing it takes two.
+const LAST_TURNS: u32 = 16;
 
 /// What the command line tells the daemon.
 #[derive(Debug, Clone)]
@@ -79,6 +81,21 @@ pub enum DaemonError {
     Start { step: &'static str, source: std::io::Error },
     #[error("the cluster key {}: {why}", path.display())]
     Key { path: PathBuf, why: String },
+}
+
+/// Whether starting again could not help: somebody has to mend the configuration, a key or the record first.
+pub fn is_permanent(error: &anyhow::Error) -> bool {
+    let config = matches!(
+        error.downcast_ref(),
+        Some(
+            DaemonError::Config(_)
+                | DaemonError::WhoAmI { .. }
+                | DaemonError::NoSuchNode { .. }
+                | DaemonError::Key { .. }
+        )
+    );
+    let record = matches!(error.downcast_ref(), Some(RecordError::Damaged { .. } | RecordError::OtherVersion { .. }));
+    config || record || error.is::<FenceError>()
 }
 
 /// Runs until the clean stop is over.
@@ -118,6 +135,9 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
     // The state directory is never made here: one that is missing may be a file system that is not mounted.
     let path = &config.paths.runtime;
     std::fs::create_dir_all(path).map_err(|source| DaemonError::Directory { path: path.clone(), source })?;
+    if let Err(error) = machine::lock_memory() {
+        tracing::warn!(%error, "memory is not locked: a lease may wait for the swap device");
+    }
     let boot = options.boot_id.as_deref().map_or_else(machine::boot_id, machine::boot_id_given)?;
     // The lock comes first: nothing below may touch what another daemon uses.
     let run_time = RunTime::open(&config.paths.runtime, boot)?;
@@ -213,7 +233,7 @@ impl Parts {
         };
         let journal = self.journal.clone();
         let worker = Worker { plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
-        worker.start(fence_orders, group_orders)?;
+        let worker = worker.start(fence_orders, group_orders)?;
         let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
             node: self.node,
@@ -234,8 +254,10 @@ impl Parts {
             let links = self.config.links.iter().map(|l| Link::bind(l, self.me)).collect();
             let alarm = Alarm::new().map_err(start("make the alarm"))?;
             driver(links).run(Sources { inbox: notes, calls: call_queue, signals: signal_queue }, alarm).await;
-            Ok(())
-        })
+            anyhow::Ok(())
+        })?;
+        // The loop is gone, and with it all that the worker waits for: it says its last words and ends.
+        worker.join().map_err(|_| anyhow::anyhow!("the worker thread panicked; see the journal"))
     }
 }
 
@@ -260,28 +282,43 @@ impl Worker {
         self,
         fence_orders: mpsc::UnboundedReceiver<fencer::FenceWork>,
         group_orders: mpsc::UnboundedReceiver<group::GroupOrder>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<std::thread::JoinHandle<()>> {
         let (ready, listening) = std::sync::mpsc::sync_channel(1);
         let runtime = current_thread().map_err(|source| DaemonError::Start { step: "start the worker", source })?;
         let work = move || {
-            runtime.block_on(async move {
-                let server = match Server::bind(self.options, self.journal, self.calls) {
-                    Ok(server) => server,
-                    Err(error) => return ready.send(Err(anyhow::Error::from(error))),
-                };
-                let told = ready.send(Ok(()));
-                tokio::spawn(server.run());
-                tokio::spawn(forward_signals(self.signals));
-                tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
-                self.executor.run(group_orders).await;
-                told
-            })
+            runtime.block_on(self.serve(fence_orders, group_orders, &ready));
+            // A thread that hangs in a dead file system must not hold up the end.
+            runtime.shutdown_timeout(LAST_WORDS);
         };
-        std::thread::Builder::new()
-            .name("worker".to_owned())
-            .spawn(work)
-            .map_err(|source| DaemonError::Start { step: "start the worker thread", source })?;
-        listening.recv()?
+        let thread = std::thread::Builder::new().name("worker".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| DaemonError::Start { step: "start the worker thread", source })?;
+        listening.recv()??;
+        Ok(thread)
+    }
+
+    async fn serve(
+        self,
+        fence_orders: mpsc::UnboundedReceiver<fencer::FenceWork>,
+        group_orders: mpsc::UnboundedReceiver<group::GroupOrder>,
+        ready: &std::sync::mpsc::SyncSender<anyhow::Result<()>>,
+    ) {
+        let bound = Server::bind(self.options, self.journal, self.calls);
+        let server = match bound {
+            Ok(server) => server,
+            Err(error) => {
+                let _ = ready.send(Err(error.into()));
+                return;
+            }
+        };
+        let _ = ready.send(Ok(()));
+        tokio::spawn(server.run());
+        tokio::spawn(forward_signals(self.signals));
+        tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
+        self.executor.run(group_orders).await;
+        // Whoever was answered last gets the answer: every task that is ready runs once more.
+        for _ in 0..LAST_TURNS {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -17,7 +17,8 @@
 //!
 //! `status` must say `off` in words too, because shells and argument parsers exit with 2 on errors of their own.
 //! `take` must compare and store atomically: it succeeds if and only if `new` is above the stored token, and the stored
-//! one is at most `seen` (null: any), or has the parity `own_parity` (it was minted by the caller).
+//! one is at most `seen` (null: any), or has the parity `own_parity` (it was minted by the caller). Then it revokes the
+//! target and restores the caller. A repeat with the very token that is stored finishes what the first left undone.
 //! At most 64 KiB of stdout and of stderr are read. When the program ends, or its time is over, its process group is
 //! killed. No secret is handed over: the program keeps its own.
 
@@ -172,6 +173,10 @@ impl Exec {
         };
         let sent = format!("take {}", take.new);
         match (finished.ending, stored(&finished)) {
+            // Tokens are never minted twice: the stored one is this very take, made before and answered too late.
+            (Ending::Exited(EXIT_REFUSED), Some(highest)) if highest == take.new => {
+                attempt.note(&sent, &told(&finished));
+            }
             (Ending::Exited(EXIT_REFUSED), Some(highest)) => {
                 attempt.refusal(&sent, &told(&finished), Some(highest));
                 return TakeResult::Refused { highest };

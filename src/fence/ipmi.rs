@@ -240,6 +240,8 @@ fn explain(address: &str, finished: &Finished, stderr: &str) -> String {
         "the BMC refuses the password"
     } else if stderr.contains("unauthorized name") {
         "the BMC does not know this user, or not at this privilege"
+    } else if stderr.contains("Set Session Privilege Level") {
+        "the BMC does not give this user the privilege"
     } else if stderr.contains("algorithm") || stderr.contains("cipher suite") {
         "the BMC does not take this cipher suite"
     } else if stderr.contains("Get Auth Capabilities error")

@@ -102,17 +102,19 @@ impl FencePlan {
     /// Reads the peer's power with the agents of node scope, changing nothing. The first level that gives a clear
     /// answer decides: an outlet of a later level may well be on behind a machine that is off.
     pub async fn probe(&self, excluded: AgentSet) -> (PowerReading, Vec<Evidence>) {
-        let entries: Vec<_> = self.against.iter().filter(|e| e.agent.scope() == Scope::Node).cloned().collect();
+        let lies = |level| self.against.iter().any(|e| e.level == level && excluded.contains(e.index));
+        let entries = self.entries(|e| e.agent.scope() == Scope::Node && !lies(e.level));
         let mut trail = Trail::default();
         let answers = self
             .each(&entries, &mut trail, |entry, attempt| async move { Some(entry.agent.status(&attempt).await) })
             .await;
         let decided = levels_of(&entries).into_iter().find_map(|level| {
             let of_level = || entries.iter().zip(&answers).filter(|(e, _)| e.level == level);
-            let proves = of_level().all(|(e, a)| *a == Some(Reading::Off) && !excluded.contains(e.index));
             let verified_by = with_all(AgentSet::EMPTY, of_level().map(|(e, _)| e.index));
-            let acts = of_level().any(|(_, a)| *a == Some(Reading::On));
-            proves.then_some(PowerReading::Off { verified_by }).or(acts.then_some(PowerReading::On))
+            if of_level().all(|(_, a)| *a == Some(Reading::Off)) {
+                return Some(PowerReading::Off { verified_by });
+            }
+            of_level().any(|(_, a)| *a == Some(Reading::On)).then_some(PowerReading::On)
         });
         (decided.unwrap_or(PowerReading::Unknown), trail.evidence())
     }
@@ -153,7 +155,7 @@ impl FencePlan {
 
     /// Switches the fenced peer on: outlets of later levels first, since a BMC may hang on them.
     pub async fn power_on(&self, token: Token) -> (Outcome, Vec<Evidence>) {
-        let entries: Vec<_> = self.against.iter().filter(|e| e.agent.scope() == Scope::Node).cloned().collect();
+        let entries = self.entries(|e| e.agent.scope() == Scope::Node);
         let mut trail = Trail::default();
         let mut outcome = Outcome::Unknown;
         for level in levels_of(&entries).into_iter().rev() {
@@ -173,7 +175,7 @@ impl FencePlan {
         let token = order.token;
         let mut verified_by = AgentSet::EMPTY;
         for level in levels_of(&self.against) {
-            let entries: Vec<_> = self.against.iter().filter(|e| e.level == level).cloned().collect();
+            let entries = self.entries(|e| e.level == level);
             if let Some(liar) = entries.iter().find(|e| order.excluded.contains(e.index)) {
                 trail.skip(liar, self.stamp);
                 continue;
@@ -211,13 +213,26 @@ impl FencePlan {
         });
         match refusals.max() {
             Some(highest) => TakeResult::Refused { highest },
-            None if answers.iter().all(|a| *a == Some(TakeResult::Taken)) => TakeResult::Taken,
+            None if answers.iter().any(|a| *a != Some(TakeResult::Taken)) => TakeResult::Unknown,
+            None if self.reads_me_in(trail).await => TakeResult::Taken,
             None => TakeResult::Unknown,
         }
     }
 
+    /// Whether every store that is also aimed at this node (for the peer to use) reads this node's access as on.
+    async fn reads_me_in(&self, trail: &mut Trail) -> bool {
+        let stores: Vec<_> = self.own.iter().filter(|e| e.agent.takes()).cloned().collect();
+        let readings =
+            self.each(&stores, trail, |entry, attempt| async move { Some(entry.agent.status(&attempt).await) }).await;
+        readings.iter().all(|r| *r == Some(Reading::On))
+    }
+
     fn takers(&self) -> Vec<Entry> {
-        self.against.iter().filter(|e| e.agent.takes()).cloned().collect()
+        self.entries(|e| e.agent.takes())
+    }
+
+    fn entries(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        self.against.iter().filter(|e| wanted(e)).cloned().collect()
     }
 
     /// Lets all entries work side by side, each for its own limit at most. An agent that hangs, panics or runs

@@ -167,19 +167,15 @@ impl Drop for Running {
     }
 }
 
-/// Starts the command on a thread of its own. If the caller goes away meanwhile, `on_drop` decides. `held` is let
-/// go of when the program runs, or cannot: who waits for it knows that no start is still under way.
-pub async fn spawn(
+/// Starts the command on a thread of its own and hands it to `then` there, so that it is in good hands even if the
+/// caller goes away meanwhile. `then` is let go of, called or not, when no start is under way any more.
+pub async fn spawn<T: Send + 'static>(
     command: std::process::Command,
     program: PathBuf,
     on_drop: OnDrop,
-    held: impl Send + 'static,
-) -> Result<Running, ProcessError> {
+    then: impl FnOnce(Running) -> T + Send + 'static,
+) -> Result<T, ProcessError> {
     let shutting_down = ProcessError::ShuttingDown { program: program.clone() };
-    let starting = tokio::task::spawn_blocking(move || {
-        let running = Running::start(command, program, on_drop);
-        drop(held);
-        running
-    });
+    let starting = tokio::task::spawn_blocking(move || Running::start(command, program, on_drop).map(then));
     starting.await.unwrap_or(Err(shutting_down))
 }

@@ -69,7 +69,7 @@ pub async fn run(
         command.stdin(Stdio::piped());
     }
     let mut stages = Stages { bound, ..Stages::default() };
-    let whole = stages.until_exit(spawn(command, program.path.clone(), OnDrop::KillGroup, ()), input);
+    let whole = stages.until_exit(spawn(command, program.path.clone(), OnDrop::KillGroup, |running| running), input);
     let in_time = match timeout(limit, whole).await {
         Ok(Err(error)) => return Err(error),
         Ok(Ok(())) => true,

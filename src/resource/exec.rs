@@ -4,11 +4,12 @@
 //! [`Context`]. What `start` runs carries `LEASEHOLD_RESOURCE=NAME:INSTANCE` besides, by which its processes are found,
 //! and prints into the journal. Commands run one at a time, each with a deadline, and take their process group with them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
@@ -18,12 +19,16 @@ use crate::process::{
     Ending, Finished, OnDrop, PidWatch, Program, REAP_GRACE, Running, check_owner, find_program, run, spawn,
 };
 
+use super::cgroup::{self, Cgroup};
 use super::output::{Pipe, pump, reopen};
 use super::search::{Found, find};
 use super::{Context, Pending, Resource, ResourceError, account};
 
 /// What is kept of a command's output, to be told when it fails.
 const COMMAND_OUTPUT: usize = 4096;
+/// A strict sandbox makes a program fail with a text that has nothing to do with it (casebook C35).
+const SANDBOX: &str = " (the unit lets its programs write only below its ReadWritePaths=; add the path with \
+    \"systemctl edit leasehold\")";
 /// How often a starting service is asked whether it is up. It is asked at once first.
 const START_POLL: Duration = Duration::from_millis(50);
 /// A service has failed when its status command has said so twice in a row, or did not answer three times in a row:
@@ -40,7 +45,8 @@ pub struct Exec {
     pub(super) config: ExecResource,
     start_timeout: Duration,
     pub(super) stop_timeout: Duration,
-    state: Mutex<State>,
+    pub(super) cgroup: Option<Cgroup>,
+    state: Arc<Mutex<State>>,
     /// Held while a start is under way in the kernel, also when nobody waits for it any more: a stop that did not wait
     /// for that could find nothing and be overtaken by it.
     pub(super) starting: Arc<tokio::sync::Mutex<()>>,
@@ -67,15 +73,24 @@ impl Exec {
             config: config.clone(),
             start_timeout: configured.start_timeout.into(),
             stop_timeout: configured.stop_timeout.into(),
-            state: Mutex::new(state),
+            cgroup: cgroup::delegated().map(|base| Cgroup::below(&base, &configured.name, instance)),
+            state: Arc::new(Mutex::new(state)),
             starting: Arc::default(),
         }
+    }
+
+    /// As [`Exec::new`], with its cgroup below `base` instead of where the service manager says.
+    pub fn in_cgroup(mut self, base: &Path) -> Exec {
+        self.cgroup = Some(Cgroup::below(base, &self.name, &self.instance));
+        self
     }
 
     /// All living processes of this resource: of its service, and of a stop command that is not over.
     pub(super) async fn processes(&self) -> Result<Vec<Found>, ResourceError> {
         let marks = vec![self.mark("LEASEHOLD_RESOURCE"), self.mark("LEASEHOLD_COMMAND")];
-        let looked = tokio::task::spawn_blocking(move || find(&marks)).await;
+        let cgroup = self.cgroup.clone();
+        let look = move || find(&marks, &cgroup.map(|c| c.processes()).unwrap_or_default());
+        let looked = tokio::task::spawn_blocking(look).await;
         let failed = |source| ResourceError::Search { resource: self.name.clone(), source };
         looked.map_err(|e| failed(std::io::Error::other(e)))?.map_err(failed)
     }
@@ -101,12 +116,26 @@ impl Exec {
 
     /// Collects the leader when it has ended; how it ended, if that can be known.
     pub(super) async fn collect(&self) -> Option<String> {
+        self.reap().await.map(|status| status.to_string())
+    }
+
+    /// A stop command never runs beside the start command: one that was cut off is over, with its group, before.
+    pub(super) async fn end_start_command(&self) {
+        let Some(leader) = self.leader() else { return };
+        if let Some(running) = &self.state().running {
+            running.signal_group(Signal::KILL);
+        }
+        leader.exited().await;
+        self.reap().await;
+        self.forget();
+    }
+
+    async fn reap(&self) -> Option<ExitStatus> {
         let running = self.state().running.take();
-        let status = match running {
+        match running {
             Some(mut running) => running.reap(REAP_GRACE).await,
             None => None,
-        };
-        status.map(|s| s.to_string())
+        }
     }
 
     pub(super) fn forget(&self) {
@@ -152,13 +181,18 @@ impl Exec {
             return Err(ResourceError::Leftovers { resource: self.name.clone(), left: listed(&left) });
         }
         let (program, command, reader) = self.service_command()?;
-        let running = spawn(command, program, OnDrop::Leave, gate).await.map_err(|source| self.process(source))?;
-        self.journal(reader);
-        {
-            let mut state = self.state();
+        let (state, cgroup) = (self.state.clone(), self.cgroup.clone());
+        let remember = move |running: Running| {
+            if let Some(Err(error)) = cgroup.map(|c| c.adopt(running.pid())) {
+                tracing::warn!(%error, "a service runs outside its own cgroup; its processes are found by their marks");
+            }
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.leader = Some(running.watch());
             state.running = Some(running);
-        }
+            drop(gate);
+        };
+        spawn(command, program, OnDrop::Leave, remember).await.map_err(|source| self.process(source))?;
+        self.journal(reader);
         let up =
             async { if self.config.foreground { self.until_serving().await } else { self.until_returned().await } };
         let late = || ResourceError::StartTimeout { resource: self.name.clone(), limit: self.start_timeout };
@@ -199,11 +233,7 @@ impl Exec {
         if let Some(leader) = self.leader() {
             leader.exited().await;
         }
-        let running = self.state().running.take();
-        let status = match running {
-            Some(mut running) => running.reap(REAP_GRACE).await,
-            None => None,
-        };
+        let status = self.reap().await;
         self.forget();
         match status {
             Some(status) if status.success() => Ok(()),
@@ -367,12 +397,53 @@ pub(super) fn told(finished: &Finished) -> String {
         Ending::Stuck => "it hangs in the kernel".to_owned(),
     };
     let said = [finished.stdout_text(), finished.stderr_text()].join(" ");
-    let said: Vec<_> = said.split_whitespace().collect();
-    if said.is_empty() { end } else { format!("{end}: {}", said.join(" ").chars().take(200).collect::<String>()) }
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hint = if said.contains("Read-only file system") { SANDBOX } else { "" };
+    if said.is_empty() { end } else { format!("{end}: {}{hint}", said.chars().take(200).collect::<String>()) }
 }
 
 /// The processes, for a person.
 pub(super) fn listed(left: &[Found]) -> String {
     let one = |p: &Found| format!("{} {} (state {})", p.pid, p.command, p.state);
     left.iter().take(5).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Starts a service whose child leaves its group, its session, its parent and its environment, and stops it.
+#[cfg(test)]
+pub(super) async fn hidden_process_is_stopped(base: &Path) -> String {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let file = dir.path().join("pid");
+    let script = format!(
+        "sleep 0.2; (setsid env -i sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 432' >/dev/null 2>&1 &) & exec sleep 432",
+        file.display()
+    );
+    let exec = ExecResource {
+        start: ["/bin/sh", "-c", &script].map(str::to_owned).to_vec(),
+        stop: None,
+        status: None,
+        interval: crate::core::Span::from_secs(1),
+        ready: None,
+        foreground: true,
+        environment: Default::default(),
+        user: None,
+        directory: None,
+    };
+    let (start_timeout, stop_timeout) = (crate::core::Span::from_secs(9), crate::core::Span::from_secs(9));
+    let configured = Configured {
+        name: "kelp".to_owned(),
+        start_timeout,
+        stop_timeout,
+        checks_token: false,
+        kind: ResourceKind::Exec(exec),
+    };
+    let exec = Exec::new(&configured, &dir.path().display().to_string()).in_cgroup(base);
+    exec.start(&Context::idle("test")).await.expect("a start");
+    while !file.exists() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let pid = std::fs::read_to_string(&file).expect("a pid").trim().to_owned();
+    exec.stop(&Context::idle("test")).await.expect("a stop");
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    assert!(state.is_err() || state.is_ok_and(|s| s.contains(") Z ")), "process {pid} hides");
+    pid
 }

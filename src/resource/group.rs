@@ -20,6 +20,9 @@ pub enum StopResult {
     Stuck(Vec<ResourceError>),
 }
 
+/// Both ends of the failures of all resources, each with the life of the group that it belongs to.
+type Failures = (mpsc::UnboundedSender<(u64, Failure)>, tokio::sync::Mutex<mpsc::UnboundedReceiver<(u64, Failure)>>);
+
 /// All resources, in order of starting.
 #[derive(Debug)]
 pub struct Group {
@@ -29,8 +32,7 @@ pub struct Group {
     /// The number of stops: each ends a start under way at once.
     stops: watch::Sender<u64>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
-    /// Each failure with the life of the group that it belongs to.
-    failures: (mpsc::UnboundedSender<(u64, Failure)>, tokio::sync::Mutex<mpsc::UnboundedReceiver<(u64, Failure)>>),
+    failures: Failures,
 }
 
 impl Group {
@@ -109,7 +111,8 @@ impl Group {
         self.stops.send_modify(|n| *n += 1);
         self.stop_watching();
         let mut tasks = tokio::task::JoinSet::new();
-        for resource in self.resources.iter().cloned() {
+        for resource in &self.resources {
+            let resource = resource.clone();
             tasks.spawn(async move { resource.kill().await });
         }
         StopResult::of(tasks.join_all().await.into_iter().filter_map(Result::err).collect())

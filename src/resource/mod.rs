@@ -10,6 +10,7 @@
 //! of its predecessor as one that started them itself. For the same reason it can adopt a service that still runs.
 
 mod account;
+mod cgroup;
 mod exec;
 mod group;
 mod output;
@@ -80,7 +81,7 @@ pub trait Resource: Send + Sync + fmt::Debug {
     /// Refuses and resets its clients at once. A resource without clients of its own does nothing.
     fn cut(&self) {}
 
-    /// Whether nothing of it is left here, by looking.
+    /// Whether nothing of it is left here, by looking: at its processes, and for one of commands at its status command.
     fn is_stopped(&self) -> Pending<'_, Result<bool, ResourceError>>;
 
     /// Whether this node could run it.

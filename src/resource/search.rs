@@ -2,7 +2,7 @@
 //!
 //! A process belongs to a resource if its environment carries the resource's mark, if it shares the process group of
 //! one that does, or if it descends from one that belongs. So `setsid`, a double fork and a cleared environment each
-//! are found out; a process that does all three at once before anybody looked is not.
+//! are found out; a process that does all three at once before anybody looked is found only by its cgroup.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,15 +49,15 @@ impl Found {
     }
 }
 
-/// All living processes that belong to any of the marks (`NAME=value`), in rising order of their start. May block on a
-/// sick machine: call it off the loop.
-pub fn find(marks: &[String]) -> io::Result<Vec<Found>> {
+/// All living processes that belong to any of the marks (`NAME=value`) or are among `known`, in rising order of their
+/// start. May block on a sick machine: call it off the loop.
+pub fn find(marks: &[String], known: &[i32]) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let is_process = path.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
         if is_process && let Some(mut process) = read_stat(&path) {
-            process.marked = is_marked(&path, &process, marks);
+            process.marked = known.contains(&process.pid) || is_marked(&path, &process, marks);
             all.push(process);
         }
     }
@@ -70,7 +70,8 @@ pub fn find(marks: &[String]) -> io::Result<Vec<Found>> {
 fn belonging(all: Vec<Found>, me: i32, my_group: i32) -> Vec<Found> {
     let mut pids: BTreeSet<i32> = all.iter().filter(|p| p.marked).map(|p| p.pid).collect();
     let mut groups: BTreeSet<i32> = all.iter().filter(|p| p.marked).map(|p| p.group).collect();
-    groups.remove(&my_group);
+    // 0 is what every group outside this process namespace looks like, and 1 is init's.
+    groups.retain(|group| *group > 1 && *group != my_group);
     loop {
         let before = pids.len();
         for process in all.iter().filter(|p| p.pid != me) {
@@ -149,9 +150,11 @@ mod tests {
 
     #[test]
     fn my_own_group_and_i_never_belong() {
-        let all = vec![process(10, 20, 10, true), process(11, 1, 10, false), process(20, 1, 20, true)];
+        let strangers = [process(11, 1, 10, false), process(12, 2, 0, false)];
+        let marked = [process(10, 20, 10, true), process(20, 1, 20, true), process(21, 20, 0, true)];
+        let all = [marked.as_slice(), strangers.as_slice()].concat();
         let pids: Vec<_> = belonging(all, 10, 10).iter().map(|p| p.pid).collect();
-        assert_eq!(pids, [20]);
+        assert_eq!(pids, [20, 21]);
     }
 
     #[test]
@@ -162,7 +165,7 @@ mod tests {
         let marks = [mark.clone()];
         let found = loop {
             // Between fork and exec the child still shows this program's environment.
-            let found = find(&marks).unwrap();
+            let found = find(&marks, &[]).unwrap();
             if !found.is_empty() {
                 break found;
             }
@@ -172,6 +175,6 @@ mod tests {
         found[0].signal(Signal::KILL);
         assert!(!child.wait().unwrap().success());
         assert!(!found[0].is_still_there());
-        assert!(find(&marks).unwrap().is_empty());
+        assert!(find(&marks, &[]).unwrap().is_empty());
     }
 }

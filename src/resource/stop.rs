@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::process::Ending;
 
 use super::exec::{Exec, listed, told};
+use super::search::Found;
 use super::{Context, ResourceError};
 
 /// The part of the stop budget kept for SIGKILL and looking, at most; at least a quarter of the budget.
@@ -25,7 +26,8 @@ impl Exec {
     pub(super) async fn bring_down(&self, context: &Context) -> Result<(), ResourceError> {
         self.set_context(context);
         let reserve = (self.stop_timeout / 4).min(LONGEST_RESERVE);
-        let mut complaint = None;
+        // Where nothing can be looked at, only the stop command's own word tells, and it has not spoken yet.
+        let mut complaint = self.is_blind().then(|| "its stop command did not end in time".to_owned());
         let graceful = async {
             // A start that nobody waits for any more may still be under way in the kernel.
             drop(self.starting.lock().await);
@@ -43,7 +45,11 @@ impl Exec {
     }
 
     pub(super) async fn kill_all(&self) -> Result<(), ResourceError> {
-        self.kill_within(self.stop_timeout).await
+        self.kill_within(self.stop_timeout).await?;
+        match self.is_blind() {
+            true => Err(self.stuck("what its start command did cannot be seen without a status command".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Two clean looks in a row: a process that forks and ends between two lines of one look escapes that look only.
@@ -64,21 +70,15 @@ impl Exec {
             };
             tracing::warn!(resource = self.name, said, "the stop command failed");
             self.signal_all(Signal::TERM).await;
-            let can_look = self.config.foreground || self.config.status.is_some();
-            return (!can_look).then(|| format!("the stop command failed: {said}"));
+            return self.is_blind().then(|| format!("its stop command failed: {said}"));
         }
         self.signal_all(Signal::TERM).await;
         None
     }
 
-    /// A stop command never runs beside the start command: a cut-off one is over first.
-    async fn end_start_command(&self) {
-        if let Some(leader) = self.leader() {
-            leader.signal(Signal::KILL);
-            leader.exited().await;
-            self.collect().await;
-            self.forget();
-        }
+    /// Commands without a status command may bring about what no look at the processes shows, such as an address.
+    fn is_blind(&self) -> bool {
+        !self.config.foreground && self.config.status.is_none() && self.config.stop.is_some()
     }
 
     async fn signal_all(&self, signal: Signal) {
@@ -119,12 +119,23 @@ impl Exec {
                 return Ok(());
             }
             if persuasion == Persuasion::Kill {
+                if let Some(cgroup) = self.cgroup.as_ref().filter(|_| !left.is_empty()) {
+                    cgroup.kill();
+                }
                 left.iter().for_each(|process| process.signal(Signal::KILL));
             }
             if !left.is_empty() || clean > 2 {
-                sleep(gap).await;
+                self.pause(gap, &left).await;
                 gap = (gap * 2).min(LAST_LOOK);
             }
+        }
+    }
+
+    /// Waits for `gap`, or until the service itself has ended if it was still there.
+    async fn pause(&self, gap: Duration, left: &[Found]) {
+        match self.leader().filter(|leader| left.iter().any(|p| p.pid == leader.pid().as_raw_nonzero().get())) {
+            Some(leader) => drop(timeout(gap, leader.exited()).await),
+            None => sleep(gap).await,
         }
     }
 

@@ -159,8 +159,7 @@ impl Judges {
 
     /// The storage accepts writes under this token from now on.
     fn write(&mut self, at: u64, node: NodeId, token: Token) {
-        let void = self.void.s3.is_some() || self.void.s1.is_some();
-        if token < self.written && (!void || self.storage_arbitrates) {
+        if token < self.written && self.storage_arbitrates {
             let text = format!("the storage accepts token {token} of {} after {}", text::name(node), self.written);
             self.accuse(at, Guarantee::S3, text);
         }
@@ -186,9 +185,12 @@ impl Judges {
             if self.used.iter().any(|(_, t)| *t == token) {
                 self.accuse(at, Guarantee::S3, format!("{} uses token {token} again", text::name(node)));
             }
-            if token < self.shown[node.index()] {
-                let shown = self.shown[node.index()];
-                self.accuse(at, Guarantee::S3, format!("{} uses token {token} below {shown}", text::name(node)));
+            // Of the tokens that were used, those up to the highest that this node showed are known to it. Others that
+            // it showed may be burnt: minted for an attempt or a claim that came to nothing.
+            let shown = self.shown[node.index()];
+            let known = self.used.iter().map(|(_, t)| *t).filter(|t| *t <= shown).max();
+            if let Some(known) = known.filter(|k| token < *k) {
+                self.accuse(at, Guarantee::S3, format!("{} uses token {token} below {known}", text::name(node)));
             }
         }
         self.used.push((node, token));

@@ -169,6 +169,8 @@ fn a_long_or_silent_file_is_found() {
 fn a_test_module_in_its_own_file_is_known_by_its_declaration() {
     let parent = Source::parse("src/os/links.rs", "#[cfg(test)]\nmod tests;\nmod other;");
     assert_eq!(test_files(&parent), ["src/os/links/tests.rs", "src/os/links/tests/"]);
+    let parent = Source::parse("src/os/links.rs", "#[cfg(test)]\n#[path = \"links_tests.rs\"]\nmod tests;");
+    assert!(test_files(&parent).contains(&"src/os/links_tests.rs".to_string()));
     let parent = Source::parse("src/os/mod.rs", "#[cfg(test)]\nmod harness;");
     assert_eq!(test_files(&parent), ["src/os/harness.rs", "src/os/harness/"]);
 }

@@ -45,14 +45,17 @@ pub struct Source {
     pub paths: Vec<PathUse>,
     /// Modules declared as `#[cfg(test)] mod name;`: their files are test code.
     pub test_modules: Vec<String>,
+    /// Files named by `#[cfg(test)] #[path = "file"]`, beside this one.
+    pub test_files: Vec<String>,
 }
 
 impl Source {
     pub fn parse(path: &str, text: &str) -> Source {
         let mut lines = split(text);
         let test_modules = mark_tests(&mut lines);
+        let test_files = paths_of_test_modules(text, &lines);
         let tokens = tokenize(&lines);
-        let mut source = Source { path: path.to_string(), lines, tokens, paths: Vec::new(), test_modules };
+        let mut source = Source { path: path.to_string(), lines, tokens, paths: Vec::new(), test_modules, test_files };
         source.paths = source.collect_paths();
         source
     }
@@ -333,6 +336,12 @@ fn mark_tests(lines: &mut [Line]) -> Vec<String> {
         index += 1;
     }
     modules
+}
+
+/// What `#[path = "file"]` names in test code. Read from the text, since strings are blanked in the code.
+fn paths_of_test_modules(text: &str, lines: &[Line]) -> Vec<String> {
+    let attributes = text.lines().zip(lines).filter(|(_, line)| line.test && line.code.contains("#[path"));
+    attributes.filter_map(|(raw, _)| raw.split('"').nth(1)).map(str::to_string).collect()
 }
 
 /// The last line of the item that starts at `start`, and its name if it is a module of another file.
