@@ -23,7 +23,7 @@ fn available(test: &str) -> bool {
 }
 
 fn start() -> (Pair, NodeId, u64) {
-    let mut pair = pairs::build(TIMING, Fencing::Ipmi);
+    let mut pair = pairs::build(pairs::plan(TIMING, Fencing::Ipmi));
     let primary = pairs::start(&mut pair);
     let token = acting_token(&pair, primary);
     (pair, primary, token)
@@ -110,7 +110,7 @@ fn with_a_wrong_bmc_password_the_takeover_is_blocked_and_says_why() {
     if !available("with_a_wrong_bmc_password_the_takeover_is_blocked_and_says_why") {
         return;
     }
-    let mut pair = pairs::build(TIMING, Fencing::Ipmi);
+    let mut pair = pairs::build(pairs::plan(TIMING, Fencing::Ipmi));
     for node in BOTH {
         pair.world.with_bmc(node, |bmc| Ok(fs::write(bmc.password_file(), "wrong\n")?)).unwrap();
     }

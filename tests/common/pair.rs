@@ -11,9 +11,11 @@ use leasehold::core::{NodeId, Span};
 /// Far beyond what any step takes, also on a machine that does much else.
 pub const PATIENCE: Span = Span::from_secs(60);
 
-pub fn build(timing: Timing, fencing: Fencing) -> Pair {
-    let program = env!("CARGO_BIN_EXE_leasehold").into();
-    let plan = Plan { program, timing, fencing, log: "info".to_owned(), keep: false };
+pub fn plan(timing: Timing, fencing: Fencing) -> Plan {
+    Plan::new(env!("CARGO_BIN_EXE_leasehold").into(), timing, fencing)
+}
+
+pub fn build(plan: Plan) -> Pair {
     Pair::build(plan).expect("a world can be made")
 }
 

@@ -63,8 +63,7 @@ impl Failover {
 
 /// Measures and prints.
 pub fn run(count: u32, program: PathBuf, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let plan = Plan { program, timing: TIMING, fencing: Fencing::StandIn, log: "info".to_owned(), keep: false };
-    let mut pair = Pair::build(plan)?;
+    let mut pair = Pair::build(Plan::new(program, TIMING, Fencing::StandIn))?;
     super::end_on_signals(pair.world.keeper())?;
     BOTH.into_iter().try_for_each(|node| pair.switch_on(node))?;
     let mut failovers = Vec::new();
