@@ -62,6 +62,8 @@ pub enum Command {
     Demo(Demo),
     /// Check a configuration and print every time with its arithmetic
     Check(Check),
+    /// Write the safety case of a configuration: what protects what, what that assumes, and what would be better
+    Explain(Explain),
     /// Make a new cluster key
     Keygen(Keygen),
     /// Show both nodes, and whether a failover would work now
@@ -200,6 +202,17 @@ pub struct Check {
     /// The configuration to check [default: that of --config]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Explain {
+    /// The configuration to explain [default: that of --config]
+    #[arg(value_name = "FILE")]
+    pub path: Option<PathBuf>,
+
+    /// Print it as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -11,6 +11,7 @@ mod confirm_fenced;
 pub mod daemon;
 pub mod demo;
 mod exit;
+pub mod explain;
 mod failover;
 mod fence;
 mod follow;
@@ -66,6 +67,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
+        Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),

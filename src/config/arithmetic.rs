@@ -39,6 +39,41 @@ pub struct Arithmetic {
     pub lines: Vec<Line>,
     /// What happens when, with its times.
     pub facts: Vec<Event>,
+    pub bounds: Bounds,
+}
+
+/// How long a step usually takes, and how long at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    pub typical: Span,
+    pub worst: Span,
+    /// How both come about, with numbers.
+    pub formula: String,
+}
+
+/// A take-over from a crashed primary step by step, and what a primary may do alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// From the crash until the standby may act; the head start is part of it.
+    pub silence: Reach,
+    /// L, as far as it delays the standby.
+    pub head_start: Span,
+    /// One whole fence attempt; `None` where an operator has to confirm.
+    pub fence: Option<Reach>,
+    /// From the crash until the peer's lease has ended for certain, where the start waits for that.
+    pub lease: Option<Reach>,
+    /// From the crash until the group begins to start; `None` where an operator has to confirm.
+    pub begin: Option<Reach>,
+    /// The longest start of the whole group.
+    pub start: Span,
+    /// T − M: how long a primary acts after its last renewal.
+    pub right: Span,
+    /// What the right has to outlast for a primary to survive the crash of its standby, and how that is computed.
+    pub needed_right: (Span, String),
+    /// M's lower bound in words and numbers.
+    pub margin: String,
+    /// Without service when the standby crashes, where the right is too short for a fence attempt.
+    pub interruption: Option<Span>,
 }
 
 /// One thing that may happen, and how long it takes.
@@ -72,34 +107,82 @@ impl fmt::Display for Arithmetic {
 }
 
 /// What happens when: the times that follow from the parameters.
-pub fn summary(facts: &Facts<'_>, t: &Timing) -> Vec<Event> {
-    let mut events = vec![takeover(facts, t), standby_dies(facts, t), isolated(t), handover(facts, t)];
+pub fn summary(facts: &Facts<'_>, t: &Timing, bounds: &Bounds) -> Vec<Event> {
+    let mut events = vec![takeover(t, bounds), standby_dies(facts, t), isolated(t), handover(facts, t)];
     events.extend(link_cut(facts, t));
     events
 }
 
+/// The same times as data: the sentences below, and `explain`, take them from here.
+pub fn bounds(facts: &Facts<'_>, t: &Timing) -> Bounds {
+    let needed_right = timing::needed_right(facts, t);
+    let right = t.term.minus(t.margin);
+    let both_fence = matches!(facts.plan, Plan::Node { .. } | Plan::Exclusive);
+    let head_start = if facts.first == FirstShooter::Primary { t.head_start } else { Span::ZERO };
+    let (silence, fence, lease) = (silence(t, head_start), fence(facts, t), lease(facts, t));
+    Bounds {
+        begin: fence.as_ref().map(|fence| begin(&silence, fence, lease.as_ref())),
+        silence,
+        head_start,
+        fence,
+        lease,
+        start: facts.start_budget,
+        right,
+        margin: timing::margin_formula(t, t.term),
+        interruption: (both_fence && right < needed_right.0).then(|| interruption(facts, t)),
+        needed_right,
+    }
+}
+
+/// The silence is dated by the newest datagram that was echoed, so it began up to H + RTT after the crash.
+fn silence(t: &Timing, head_start: Span) -> Reach {
+    let typical = t.dead_after.plus(head_start);
+    let worst = typical.plus(t.interval).plus(t.round_trip);
+    let (name, numbers) = match head_start {
+        Span::ZERO => ("D", t.dead_after.to_string()),
+        _ => ("D + L", format!("{} + {head_start}", t.dead_after)),
+    };
+    let formula = format!("{name} = {numbers}; at most + H + RTT = {} + {}", t.interval, t.round_trip);
+    Reach { typical, worst, formula }
+}
+
+fn fence(facts: &Facts<'_>, t: &Timing) -> Option<Reach> {
+    let formula = format!("usually {} for the command, {} for its readings; at most F", facts.typical, facts.reading);
+    let typical = facts.typical.plus(facts.reading);
+    (facts.plan != Plan::ConfirmOnly).then_some(Reach { typical, worst: t.fence_bound, formula })
+}
+
+fn lease(facts: &Facts<'_>, t: &Timing) -> Option<Reach> {
+    let formula =
+        format!("T = {} after the last datagram was received; at most + H = {} for its way", t.term, t.interval);
+    let worst = t.term.plus(t.interval);
+    waits_for_lease(facts.plan, t).then_some(Reach { typical: t.term, worst, formula })
+}
+
+fn begin(silence: &Reach, fence: &Reach, lease: Option<&Reach>) -> Reach {
+    let typical = silence.typical.plus(fence.typical).max(lease.map_or(Span::ZERO, |l| l.typical));
+    let worst = silence.worst.plus(fence.worst).max(lease.map_or(Span::ZERO, |l| l.worst));
+    let wait = if lease.is_some() { ", but not before the lease has ended" } else { "" };
+    Reach { typical, worst, formula: format!("silence + fence{wait}") }
+}
+
 /// From the primary's crash until the service is up on the other node.
-fn takeover(facts: &Facts<'_>, t: &Timing) -> Event {
+fn takeover(t: &Timing, bounds: &Bounds) -> Event {
     let what = "the primary crashes";
-    let delay = if facts.first == FirstShooter::Primary { t.head_start } else { Span::ZERO };
-    let silence = t.dead_after.plus(delay);
-    // The silence is dated by the newest datagram that was echoed, so it began up to H + RTT after the crash.
-    let worst_silence = silence.plus(t.interval).plus(t.round_trip);
-    if facts.plan == Plan::ConfirmOnly {
+    let silence = bounds.silence.typical;
+    let Some(begin) = &bounds.begin else {
         let then = format!(
             "the standby says so after {silence}, and starts when an operator has confirmed, but not before T = {}",
             t.term
         );
         return Event { what, then };
-    }
-    let lease = if waits_for_lease(facts.plan, t) { t.term } else { Span::ZERO };
-    let typical = silence.plus(facts.typical).plus(facts.reading).max(lease);
-    let worst = worst_silence.plus(t.fence_bound).max(lease.plus(t.interval));
-    let wait = if lease > Span::ZERO { ", and not before T" } else { "" };
+    };
+    let wait = if bounds.lease.is_some() { ", and not before T" } else { "" };
+    let (typical, worst) = (begin.typical, begin.worst);
     let then = format!(
         "the standby begins to start after about {typical}, at most {worst} (silence {silence}, then fence{wait}); the group \
          has up to {} to start",
-        facts.start_budget
+        bounds.start
     );
     Event { what, then }
 }

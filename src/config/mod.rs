@@ -17,6 +17,7 @@ mod rules;
 mod secrets;
 mod settings;
 mod suggest;
+pub mod surroundings;
 mod timing;
 mod value;
 
@@ -28,6 +29,7 @@ use toml::de::DeTable;
 pub use arithmetic::Arithmetic;
 pub use checked::*;
 pub use diagnostics::{Diagnostics, Finding, Severity};
+pub use surroundings::Surroundings;
 
 use value::Findings;
 
@@ -42,6 +44,8 @@ pub struct Checked {
     pub warnings: Diagnostics,
     /// All parameters with their origin, and what they mean when something happens.
     pub arithmetic: Arithmetic,
+    /// What the file says of the machines themselves.
+    pub surroundings: Surroundings,
 }
 
 /// Reads and checks the file. Password files that this process may read are looked at as well.
@@ -86,7 +90,8 @@ fn parse_with(name: &str, text: &str, more: impl FnOnce(&raw::Raw, &mut Findings
     let diagnostics = Diagnostics::new(name, text, findings.list);
     match checked {
         Some((config, arithmetic)) if !diagnostics.has_errors() => {
-            Ok(Checked { config, warnings: diagnostics, arithmetic })
+            let surroundings = Surroundings::of(&raw, &config);
+            Ok(Checked { config, warnings: diagnostics, arithmetic, surroundings })
         }
         _ => Err(diagnostics),
     }

@@ -5,7 +5,7 @@
 //! |-- may act --|-- stops: S ------|-- reset: R ------|-- drift -------|-> the other may start
 //! ```
 
-use super::arithmetic::{Line, Origin};
+use super::arithmetic::{self, Line, Origin};
 use super::checked::{Agent, AgentKind, Resource, Timing};
 use super::raw::{self, Raw, Watchdog};
 use super::rules;
@@ -140,7 +140,8 @@ pub fn compute(facts: &Facts<'_>, f: &mut Findings) -> Option<(Timing, Arithmeti
     let mut lines = Vec::new();
     let timing = parameters(facts, &mut lines);
     rules::check(facts, &timing, f);
-    let arithmetic = Arithmetic { lines, facts: super::arithmetic::summary(facts, &timing) };
+    let bounds = arithmetic::bounds(facts, &timing);
+    let arithmetic = Arithmetic { lines, facts: arithmetic::summary(facts, &timing, &bounds), bounds };
     Some((timing, arithmetic))
 }
 

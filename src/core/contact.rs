@@ -4,6 +4,7 @@ use super::detector::Presence;
 use super::io::{Event, Output, StopReason};
 use super::lease;
 use super::message::{Datagram, Grant, Role, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Node, RoleState};
 use super::peer::Verdict;
 use super::proof::Proof;
@@ -15,12 +16,14 @@ impl Node {
         match self.peer.receive(datagram, now, self.settings.dead_after) {
             Verdict::Reflected | Verdict::Replay => {}
             Verdict::Hello => {
-                self.promise.prolong(now);
+                if !mutant::on(Mutant::HelloDoesNotProlong) {
+                    self.promise.prolong(now);
+                }
                 self.answer_hello(now);
             }
             Verdict::Counts { echo_sent } => {
                 self.promise.prolong(now);
-                self.detector.echoed(echo_sent);
+                self.detector.echoed(if mutant::on(Mutant::SilenceByReceipt) { now } else { echo_sent });
                 self.note_contact(datagram, before.as_ref(), now);
             }
         }
@@ -38,7 +41,8 @@ impl Node {
         self.void_by_contact(now);
         self.learn(said);
         self.heed_holder(said, now);
-        if let Some(grant) = said.grant.filter(|g| g.holder == self.identity.incarnation) {
+        let mine = |g: &Grant| g.holder == self.identity.incarnation || mutant::on(Mutant::ForeignGrantTaken);
+        if let Some(grant) = said.grant.filter(mine) {
             self.note_grant(said, &grant, now);
         }
         self.renew_by_state(said);
@@ -120,7 +124,8 @@ impl Node {
     /// A peer that holds, or claims: what it means for this node's token, standing and trust in its agents.
     fn heed_holder(&mut self, said: &Datagram, now: Instant) {
         let mine = self.record.written().held_token;
-        if said.holding && self.holding() && said.held_token >= mine {
+        let goes_on = mutant::on(Mutant::StalePrimaryGoesOn);
+        if said.holding && self.holding() && said.held_token >= mine && !goes_on {
             self.report(Event::StalePeer { held: said.held_token });
             self.become_stale(said, now);
         }
@@ -132,7 +137,10 @@ impl Node {
         let acting = matches!(self.role, RoleState::Primary(_) | RoleState::TakingOver(_));
         let is_sole_primary = is_primary && said.standing == Standing::Sole;
         let i_am_sole = self.record.wanted().standing == Standing::Sole;
-        if !acting && (is_sole_primary || i_am_sole && (is_primary || said.claim.is_some())) {
+        if !acting
+            && !mutant::on(Mutant::PairedBesideSole)
+            && (is_sole_primary || i_am_sole && (is_primary || said.claim.is_some()))
+        {
             self.want_standing(Standing::Out);
         }
     }
@@ -164,8 +172,10 @@ impl Node {
     /// A grant extends the right of the token that it names, or makes a claim a proof.
     fn note_grant(&mut self, said: &Datagram, grant: &Grant, now: Instant) {
         let Some(sent) = self.peer.sent_at(grant.seq) else { return };
+        let sent = if mutant::on(Mutant::RightFromReceipt) { now } else { sent };
+        let any_token = mutant::on(Mutant::GrantOfAnyToken);
         let until = lease::right_by_grant(sent, grant, &self.settings);
-        if self.holding() && grant.token == self.record.written().held_token {
+        if self.holding() && (grant.token == self.record.written().held_token || any_token) {
             self.extend_right(until);
         } else if let Some(claim) = self.claim.filter(|c| c.since.is_some_and(|s| s <= grant.seq))
             && let Some(proof) = Proof::from_grant(said, grant, claim.token)
@@ -201,7 +211,9 @@ impl Node {
     /// What a grant to the sender relies on becomes durable; the answer leaves at once.
     pub(super) fn prepare_grant(&mut self, said: &Datagram) {
         let Some(token) = self.grantable(said) else { return };
-        self.withdraw_release();
+        if !mutant::on(Mutant::ReleaseStays) {
+            self.withdraw_release();
+        }
         let boot = Some(said.boot);
         let record = self.record.wanted();
         if record.granted_token != token || record.granted_boot != boot {

@@ -3,6 +3,7 @@
 use super::ids::Token;
 use super::io::{Epoch, Event, Generation, Output, StopReason};
 use super::message::Activity;
+use super::mutant::{self, Mutant};
 use super::node::{Node, Release, Resources, RoleState};
 use super::time::{Instant, Span};
 
@@ -30,7 +31,9 @@ impl Node {
         let token = self.record.written().held_token;
         let deadline = self.right_until.unwrap_or(now);
         self.report(Event::Demoting { reason, token });
-        self.out(Output::DisarmLease { deadline });
+        if !mutant::on(Mutant::LeaseRecordStays) {
+            self.out(Output::DisarmLease { deadline });
+        }
         self.out(Output::CutClients);
         self.role = RoleState::Demoting(Demoting { reason, token, stuck: false });
         self.freeze_asked = false;
@@ -61,7 +64,8 @@ impl Node {
     }
 
     fn verified_stop(&self) -> Option<Stopped> {
-        (self.resources == Resources::Stopped).then_some(Stopped(()))
+        let stopped = self.resources == Resources::Stopped || mutant::on(Mutant::ReleaseBeforeStopped);
+        stopped.then_some(Stopped(()))
     }
 
     /// Releases the token, and becomes a standby whose only promise is that of section 2.

@@ -3,6 +3,7 @@
 use super::ids::Token;
 use super::io::{Event, FenceResult, Hindrance, Job, Output, PowerReading, StopReason, Take};
 use super::message::{Activity, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Node, RoleState};
 use super::proof::{self, Proof};
 use super::settings::{DataModel, FirstShooter, Plan};
@@ -94,6 +95,10 @@ impl Fencing {
 impl Node {
     /// Contact voids every attempt, probe, and every proof of a silent peer (protocol section 6).
     pub(super) fn void_by_contact(&mut self, now: Instant) {
+        if mutant::on(Mutant::ContactLeavesProof) {
+            return;
+        }
+        let probe = self.fencing.probe.filter(|_| mutant::on(Mutant::ContactLeavesProbe));
         if let Some(job) = self.fencing.probe.take() {
             self.out(Output::CancelJob(job));
         }
@@ -102,6 +107,7 @@ impl Node {
             self.report(Event::ProofVoided { proof: proof.kind() });
         }
         self.fencing.forget_silence();
+        self.fencing.probe = probe;
         match &self.role {
             RoleState::TakingOver(t) if t.is_voided_by_contact() => self.void_proof(now),
             RoleState::Primary(p) if p.is_going_sole_by_proof() => self.take_back_sole(),
@@ -273,7 +279,7 @@ impl Node {
             // Neither acts: the first in the configuration shoots first.
             (false, false) => self.settings.me.index() == 1,
         };
-        if second { self.settings.head_start } else { Span::ZERO }
+        if second && !mutant::on(Mutant::NoHeadStart) { self.settings.head_start } else { Span::ZERO }
     }
 
     /// Why this node must not start at all, if it must not.
@@ -282,7 +288,7 @@ impl Node {
             (self.record.failed(), Hindrance::RecordNotWritable),
             (self.recordless, Hindrance::NoRecordNoContact),
             (self.leaving(), Hindrance::Leaving),
-            (self.frozen(), Hindrance::Frozen),
+            (self.frozen() && !mutant::on(Mutant::FrozenShoots), Hindrance::Frozen),
             (self.digest_differs, Hindrance::DigestDiffers),
             (!self.is_ready, if self.backoff_until.is_some() { Hindrance::StartFailed } else { Hindrance::NotReady }),
         ]
@@ -302,7 +308,7 @@ impl Node {
             Plan::Node { .. } | Plan::Exclusive => None,
             Plan::ConfirmOnly => Some(Hindrance::NoAgent),
             Plan::Yielding if self.standing() == Standing::Out => Some(Hindrance::OutWithoutNodeFence),
-            Plan::Yielding if !self.named => Some(Hindrance::NeverAdmitted),
+            Plan::Yielding if !self.named && !mutant::on(Mutant::FormerPrimaryShoots) => Some(Hindrance::NeverAdmitted),
             Plan::Yielding => None,
         })
     }

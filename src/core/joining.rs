@@ -2,6 +2,7 @@
 
 use super::io::{Event, Hindrance, Output, PowerReading, StopReason};
 use super::message::Standing;
+use super::mutant::{self, Mutant};
 use super::node::{Node, Resources, RoleState, RunTimeLease};
 use super::record::ProofKind;
 use super::takeover::TakingOver;
@@ -79,7 +80,8 @@ impl Node {
         if self.fencing.proof().is_some() {
             return self.become_taking_over(TakingOver::attempting(), now);
         }
-        if !self.had_contact_this_boot && !self.settings.join_fence {
+        let never_heard = !self.had_contact_this_boot && !mutant::on(Mutant::JoinerShoots);
+        if never_heard && !self.settings.join_fence {
             return self.wait_for_power_off(now);
         }
         if !self.links_usable {

@@ -7,13 +7,15 @@
 //! Since t came before r, and M covers drift, pauses and the stop itself, the holder is done before the grantor may rely on it.
 
 use super::message::Grant;
+use super::mutant::{self, Mutant};
 use super::settings::Settings;
 use super::time::{Instant, Span};
 
 /// Until when the holder of a grant may act: from the sending of the renewal, by the shorter of both terms.
 pub fn right_by_grant(sent: Instant, grant: &Grant, settings: &Settings) -> Instant {
     let term = grant.term.min(settings.term);
-    sent.after(term.minus(settings.margin))
+    let margin = if mutant::on(Mutant::NoMargin) { Span::ZERO } else { settings.margin };
+    sent.after(term.minus(margin))
 }
 
 /// Until when a start whose peer lives may act: T − M from the sending of my datagram that the peer's one echoes.
@@ -41,10 +43,12 @@ impl Promise {
     /// The end of everything that this node may ever have promised. A node that lost its memory keeps the
     /// promises that it forgot, because it also counts from its own start.
     pub fn end(&self, longest: Span, term: Span) -> Instant {
-        let from = self.last_receipt.map_or(self.started, |r| r.max(self.started));
+        let born = if mutant::on(Mutant::PromiseForgottenAtStart) { Instant(0) } else { self.started };
+        let from = self.last_receipt.map_or(born, |r| r.max(born));
         let end = from.after(term);
         // A shorter T is used for waiting only after the longer one has passed once (K14).
-        if longest > term { end.max(self.started.after(longest)) } else { end }
+        let shortened = longest > term && !mutant::on(Mutant::ShortTermAtOnce);
+        if shortened { end.max(self.started.after(longest)) } else { end }
     }
 }
 

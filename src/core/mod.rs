@@ -12,6 +12,7 @@ pub mod io;
 mod joining;
 pub mod lease;
 pub mod message;
+pub mod mutant;
 mod node;
 mod peer;
 mod primary;

@@ -11,12 +11,13 @@ use super::demoting::Demoting;
 use super::detector::{Detector, Presence};
 use super::durable::Durable;
 use super::fencing::Fencing;
-use super::ids::{Seq, Token};
+use super::ids::{NodeId, Seq, Token};
 use super::invariants;
 use super::io::{Command, Epoch, Event, Hindrance, Input, Job, Output, Refusal, StopReason};
 use super::joining::Joining;
 use super::lease::Promise;
 use super::message::{Datagram, Role, Standing};
+use super::mutant::{self, Mutant};
 use super::peer::Peer;
 use super::primary::Primary;
 use super::record::Record;
@@ -366,7 +367,7 @@ impl Node {
     }
 
     pub(super) fn right_has_ended(&self, now: Instant) -> bool {
-        self.right_until.is_none_or(|until| now >= until)
+        self.right_until.is_none_or(|until| now >= until) && !mutant::on(Mutant::LeaseNotEnforced)
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
@@ -419,7 +420,10 @@ impl Node {
 
     /// Mints above everything seen and wants it durable; the caller waits until it is.
     pub(super) fn mint(&mut self) -> Option<Token> {
-        let token = Token::mint_above(self.settings.me, self.record.wanted().highest_token)?;
+        let minter = if mutant::on(Mutant::SameParity) { NodeId::First } else { self.settings.me };
+        let record = self.record.wanted();
+        let own_only = mutant::on(Mutant::MintBelowSeen);
+        let token = Token::mint_above(minter, if own_only { record.held_token } else { record.highest_token })?;
         self.record.change(|r| r.highest_token = token);
         Some(token)
     }

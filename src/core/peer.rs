@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::ids::{Incarnation, NodeId, Seq};
 use super::message::{Datagram, Echo};
+use super::mutant::{self, Mutant};
 use super::time::{Instant, Span};
 
 /// What became of a datagram.
@@ -69,7 +70,8 @@ impl Peer {
 
     /// The echo that my next datagram carries: of what was *received*, not of what counted (K22).
     pub fn echo(&self) -> Option<Echo> {
-        self.hello.or(self.heard)
+        let hello = self.hello.filter(|_| !mutant::on(Mutant::EchoOfAcceptedOnly) || self.accepted.is_none());
+        hello.or(self.heard)
     }
 
     /// Gives the next sequence and notes when it was sent.
@@ -101,9 +103,13 @@ impl Peer {
 
     /// The echo of the datagram, if it is of this incarnation and of something sent at most D ago.
     fn fresh_echo(&self, datagram: &Datagram, now: Instant, dead_after: Span) -> Option<(Echo, Instant)> {
+        if mutant::on(Mutant::EchoNotNeeded) && datagram.echo.is_none() {
+            return self.sent.log.back().map(|(seq, at)| (Echo { incarnation: self.incarnation, seq: *seq }, *at));
+        }
         let echo = datagram.echo.filter(|e| e.incarnation == self.incarnation)?;
         let sent = self.sent.at(echo.seq)?;
-        (now.since(sent) <= dead_after).then_some((echo, sent))
+        let fresh = now.since(sent) <= dead_after || mutant::on(Mutant::OldEchoCounts);
+        fresh.then_some((echo, sent))
     }
 
     /// Of one incarnation only a higher sequence with an echo not below the last; another incarnation only if it
@@ -112,9 +118,9 @@ impl Peer {
         match &self.accepted {
             None => true,
             Some(last) if last.datagram.incarnation == datagram.incarnation => {
-                datagram.seq > last.datagram.seq && echo >= last.echo_seq
+                datagram.seq > last.datagram.seq && echo >= last.echo_seq || mutant::on(Mutant::OvertakenCounts)
             }
-            Some(last) => echo > last.sent_then,
+            Some(last) => echo > last.sent_then || mutant::on(Mutant::FormerIncarnationCounts),
         }
     }
 

@@ -5,6 +5,7 @@ use super::ids::{Incarnation, Token};
 use super::io::{Event, Job, Output, Seen, StopReason, TakeResult};
 use super::lease;
 use super::message::{Activity, Datagram, Role, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Node, Resources, RoleState};
 use super::record::ProofKind;
 use super::settings::{Plan, PowerOn};
@@ -249,7 +250,7 @@ impl Node {
         }
         // `Paired` was wanted but never written, so never shown: the peer has granted nothing since the last take.
         let never_left = self.record.written().standing == Standing::Sole && self.record.is_idle();
-        if !self.is_exclusive() || never_left {
+        if !self.is_exclusive() || never_left || mutant::on(Mutant::SoleWithoutTake) {
             return self.want_standing(Standing::Sole);
         }
         if self.retry_due(now) {
@@ -335,7 +336,8 @@ impl Node {
     /// A higher token was seen, of an abandoned attempt: mint above it, take, and go on with the new one (K8).
     fn step_remint(&mut self, now: Instant) {
         let record = *self.record.wanted();
-        let busy = !self.retry_due(now)
+        let busy = mutant::on(Mutant::SeenTokenIgnored)
+            || !self.retry_due(now)
             || self.fencing.is_attempting()
             || self.fencing.proof().is_some()
             || self.record.failed();
@@ -415,6 +417,7 @@ impl Node {
     pub(super) fn doubt_own_access(&mut self, now: Instant) {
         let again_at = Some(now.after(self.settings.settle));
         if self.settings.plan.needs_access()
+            && !mutant::on(Mutant::AccessNotRestored)
             && let Some(primary) = self.primary()
         {
             primary.access = Access { now: true, again_at, ..primary.access };

@@ -4,6 +4,7 @@
 use super::ids::{AgentSet, Token};
 use super::io::{FenceResult, PowerReading, Scope, Seen};
 use super::message::{Activity, Datagram, Grant};
+use super::mutant::{self, Mutant};
 use super::record::{ProofKind, Record};
 use super::settings::{Plan, PromoteAfter, Settings};
 
@@ -25,9 +26,13 @@ enum Inner {
 impl Proof {
     /// `Fenced`, by a plan that succeeded and was verified. A plan with agents of node scope proves by node scope only.
     pub fn from_fence(plan: Plan, result: FenceResult) -> Option<Proof> {
-        let FenceResult::Confirmed { scope, verified_by } = result else { return None };
+        let (scope, verified_by) = match result {
+            FenceResult::Confirmed { scope, verified_by } => (scope, verified_by),
+            FenceResult::Unknown if mutant::on(Mutant::UnknownPromotes) => (Scope::Node, AgentSet::EMPTY),
+            FenceResult::Unknown | FenceResult::Refused { .. } => return None,
+        };
         let enough = match plan {
-            Plan::Node { .. } => scope == Scope::Node,
+            Plan::Node { .. } => scope == Scope::Node || mutant::on(Mutant::ResourceScopeIsEnough),
             Plan::Exclusive | Plan::Yielding => true,
             Plan::ConfirmOnly => false,
         };
@@ -43,14 +48,15 @@ impl Proof {
     /// `Released`: of the token of my last grant, nothing up, no claim.
     pub fn from_release(said: &Datagram, mine: &Record) -> Option<Proof> {
         let token = said.release?;
-        let counts = token == mine.granted_token && token != Token::NONE && holds_nothing(said);
+        let of_my_grant = token == mine.granted_token || mutant::on(Mutant::AnyReleaseCounts);
+        let counts = of_my_grant && token != Token::NONE && holds_nothing(said);
         counts.then_some(Proof { inner: Inner::Released })
     }
 
     /// `Rebooted`: a boot other than that of my last grant, which holds, claims and attempts nothing.
     pub fn from_reboot(said: &Datagram, mine: &Record) -> Option<Proof> {
         let granted = mine.granted_boot.filter(|_| mine.granted_token > mine.held_token)?;
-        let counts = said.boot != granted && holds_nothing(said);
+        let counts = said.boot != granted && (holds_nothing(said) || mutant::on(Mutant::AnyRebootCounts));
         counts.then_some(Proof { inner: Inner::Rebooted })
     }
 
@@ -95,6 +101,9 @@ impl Proof {
 
     /// The start has to wait until the peer's lease has ended.
     pub fn waits_for_lease(&self, settings: &Settings) -> bool {
+        if mutant::on(Mutant::NoWaitForLease) {
+            return false;
+        }
         match self.inner {
             Inner::Fenced { scope: Scope::Node, .. } => settings.promote_after == PromoteAfter::FenceAndLease,
             Inner::Fenced { scope: Scope::Resource, .. } | Inner::Confirmed => true,

@@ -3,6 +3,7 @@
 use super::ids::Token;
 use super::io::Event;
 use super::message::{Activity, Datagram, Role, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Claim, Node, Release, Resources};
 use super::settings::DataModel;
 use super::time::{Instant, Timer};
@@ -55,7 +56,7 @@ impl Node {
             // The freshest data count, whatever a replication that has no partner says of itself.
             DataModel::Replicated => self.backoff_until.is_none(),
         };
-        let thawed = !self.frozen() || self.record.written().was_primary();
+        let thawed = !self.frozen() || self.record.written().was_primary() || mutant::on(Mutant::FrozenShoots);
         fit && thawed && !self.leaving() && !self.digest_differs && !self.record.failed() && self.cannot.is_none()
     }
 
@@ -76,7 +77,7 @@ impl Node {
         let Some(release) = self.release else { return false };
         let refused = self.hears().is_some_and(|d| d.notices.cannot == Some(release.token));
         let until = release.since.after(self.settings.dead_after).after(self.settings.interval.times(4));
-        if refused || now >= until {
+        if refused || now >= until || mutant::on(Mutant::ReleaserClaimsAtOnce) {
             return false;
         }
         self.wake(Timer::ReleaseWait, until, now);

@@ -3,6 +3,7 @@
 use super::ids::{Seq, Token};
 use super::io::Output;
 use super::message::{Activity, Datagram, Grant, Notices, Role, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Node, Resources, RoleState};
 use super::time::Instant;
 
@@ -91,14 +92,15 @@ impl Node {
             && written.longest_term >= self.settings.term
             && written.standing != Standing::Sole;
         let holder = said.incarnation;
-        durable.then_some(Grant { holder, token, seq: said.seq, term: self.settings.term })
+        let leaves = durable || mutant::on(Mutant::GrantNotDurable);
+        leaves.then_some(Grant { holder, token, seq: said.seq, term: self.settings.term })
     }
 
     /// The token that this node would grant to the sender, were it durable.
     pub(super) fn grantable(&self, said: &Datagram) -> Option<Token> {
         let idle = matches!(self.role, RoleState::Joining(_) | RoleState::Standby(_))
             && self.shown_activity() == Activity::Idle;
-        if !idle || self.claim.is_some() {
+        if !idle || self.claim.is_some() && !mutant::on(Mutant::GrantsWhileClaiming) {
             return None;
         }
         if said.holding && matches!(said.role, Role::Primary | Role::TakingOver) {
@@ -108,6 +110,7 @@ impl Node {
             }
             return (said.held_token >= self.record.wanted().held_token).then_some(said.held_token);
         }
-        said.claim.filter(|_| self.resources == Resources::Stopped && !self.should_claim())
+        let yields = !self.should_claim() || mutant::on(Mutant::GrantsWhileClaiming);
+        said.claim.filter(|_| self.resources == Resources::Stopped && yields)
     }
 }

@@ -9,6 +9,7 @@
 use super::ids::Token;
 use super::io::{Event, Hindrance, Job, Output, Seen, Take, TakeResult};
 use super::message::{Datagram, Standing};
+use super::mutant::{self, Mutant};
 use super::node::{Node, RoleState};
 use super::proof::Proof;
 use super::record::{ProofKind, Record};
@@ -230,7 +231,7 @@ impl Node {
     }
 
     fn step_writing(&mut self, proof: Proof, token: Token) {
-        if self.record.written().held_token == token {
+        if self.record.written().held_token == token || mutant::on(Mutant::StartBeforeDurable) {
             self.stage(Stage::Access(proof, token, None));
             self.send_now = true;
         }
@@ -247,7 +248,7 @@ impl Node {
     }
 
     fn step_taking(&mut self, proof: Proof, token: Token, job: Option<Job>, now: Instant) {
-        if !self.is_exclusive() {
+        if !self.is_exclusive() || mutant::on(Mutant::NoTakeAtStart) {
             self.promote_in_time(proof, token, now);
         } else if job.is_none() {
             let RoleState::TakingOver(taking_over) = &self.role else { return };
@@ -358,7 +359,7 @@ impl Node {
         if let Some(proof) = taking_over.proof_kind() {
             self.report(Event::ProofVoided { proof });
         }
-        if let Some(former) = taking_over.former {
+        if let Some(former) = taking_over.former.filter(|_| !mutant::on(Mutant::WritesNotTakenBack)) {
             self.take_back(former, Standing::Out);
         }
         let pause = self.settings.interval.plus(self.random_up_to(self.settings.head_start));

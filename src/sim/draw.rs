@@ -108,8 +108,9 @@ pub fn draw_schedule(setup: &Setup, rng: &mut Rng) -> (Vec<(u64, Action)>, u64) 
         KINDS.into_iter().filter(|k| rng.chance(if RARE.contains(k) { 60_000 } else { 350_000 })).collect();
     let length = rng.between(30, 240) * SECOND;
     let mut schedule = start(rng);
-    // Only one of the two loses its record: when both have, nothing that they could know is left.
-    let forgetful = rng.pick(&NODES);
+    // Mostly only one of the two loses its record: when both have, nothing that they could know is left.
+    let one = rng.pick(&NODES);
+    let forgetful = if rng.chance(150_000) { NODES } else { [one, one] };
     if !kinds.is_empty() {
         let mut at = CALM;
         for _ in 0..rng.between(1, 20) {
@@ -161,7 +162,7 @@ struct Drawing<'a> {
     rng: &'a mut Rng,
     schedule: &'a mut Vec<(u64, Action)>,
     at: u64,
-    forgetful: NodeId,
+    forgetful: [NodeId; 2],
 }
 
 impl Drawing<'_> {
@@ -194,7 +195,10 @@ impl Drawing<'_> {
             }
             Kind::Store => self.store(node),
             Kind::Disk => self.disk(node),
-            Kind::OldRecord => self.old_record(self.forgetful),
+            Kind::OldRecord => {
+                let node = self.rng.pick(&self.forgetful);
+                self.old_record(node);
+            }
             Kind::Group => self.group(node),
             Kind::Operator => self.operator(node),
             Kind::WrongConfirm => self.now(Action::Operator { node, operator: Operator::Confirm }),

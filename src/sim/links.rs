@@ -55,6 +55,11 @@ impl Rule {
         Rule { from, pattern, fate, left, until, last: None }
     }
 
+    /// It does nothing more.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.left == Some(0) || self.until.is_some_and(|u| now > u)
+    }
+
     fn applies(&mut self, datagram: &Datagram, now: u64) -> bool {
         let over = self.until.is_some_and(|u| now > u) || datagram.sender != self.from;
         if over || !self.pattern.matches(datagram) {
@@ -130,6 +135,13 @@ impl Links {
 }
 
 impl Path {
+    /// Up, and no worse than the setup says, which is no worse than a lost datagram now and then.
+    pub fn is_good(&self, setup: &Setup) -> bool {
+        let Path { delay, loss, reorder, duplicate, corrupt, flap, cut } = *self;
+        let usual = delay == setup.delay && duplicate == setup.duplicate;
+        !cut && usual && flap.is_none() && loss == 0 && reorder == 0 && corrupt == 0
+    }
+
     fn arrival(&self, now: u64, rng: &mut Rng) -> u64 {
         let late = if rng.chance(self.reorder) { rng.below(LATE) } else { 0 };
         now + rng.between(self.delay.0, self.delay.1) + late

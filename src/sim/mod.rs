@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `world`, `driver`, `service`, `jobs`, `power`, `apply` | what happens |
 //! | `machine`, `clock`, `disk`, `links`, `sealed`, `fence`, `resources` | the parts to which it happens |
-//! | `judges` | S1 to S5 and L2, from what nodes did |
+//! | `judges`, `liveness` | S1 to S5 and L2, L1, from what nodes did |
 //! | `script`, `action_text`, `text`, `matching` | scenarios, read and printed |
 //! | `swarm`, `draw`, `shrink` | worlds drawn from seeds, and short schedules of those that fail |
 
@@ -23,6 +23,7 @@ mod fence;
 mod jobs;
 mod judges;
 mod links;
+mod liveness;
 mod machine;
 mod matching;
 mod power;

@@ -59,6 +59,26 @@ impl Event {
         }
     }
 
+    /// Whether it comes from outside the pair, so that what the pair promises counts from here.
+    pub fn disturbs(self) -> bool {
+        match self {
+            Event::Booted { .. }
+            | Event::Resume { .. }
+            | Event::Landing { .. }
+            | Event::Reset { .. }
+            | Event::StartDaemon { .. }
+            | Event::Operator { .. }
+            | Event::Act { .. } => true,
+            Event::Wake { .. }
+            | Event::Deliver { .. }
+            | Event::Answer { .. }
+            | Event::DiskDone { .. }
+            | Event::Group { .. }
+            | Event::Guard { .. }
+            | Event::Job { .. } => false,
+        }
+    }
+
     /// Whether the daemon's own process must run for this to happen.
     pub fn needs_daemon(self) -> bool {
         match self {

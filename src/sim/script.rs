@@ -11,13 +11,17 @@
 //! the trace
 //! ```
 //!
+//! `trace from 9s` leaves out of the trace what came before, such as two daemons that find each other: the scenario
+//! tells its story only. Expectations see the whole of it all the same.
+//!
 //! The `expect` lines are judged on their own, so that a regenerated trace cannot hide a failure. Unless a script
 //! expects a violation, every violation that the judges find fails it.
 
 use super::action::Action;
 use super::action_text;
 use super::expect::Expectation;
-use super::judges::Violation;
+use super::judges::{Guarantee, Violation};
+use super::quiet;
 use super::setup::Setup;
 use super::text;
 use super::world::World;
@@ -31,6 +35,8 @@ pub struct Scenario {
     pub setup: Setup,
     pub schedule: Vec<(u64, Action)>,
     pub until: u64,
+    /// The trace begins here.
+    pub trace_from: u64,
     pub expectations: Vec<Expectation>,
     /// The script as it stands in the file, without the trace.
     pub script: String,
@@ -55,6 +61,7 @@ impl Scenario {
             setup: Setup::default(),
             schedule: Vec::new(),
             until: 60_000_000_000,
+            trace_from: 0,
             expectations: Vec::new(),
             script: script.into(),
             golden: golden.into(),
@@ -76,9 +83,13 @@ impl Scenario {
                 self.setup.set(key, value)
             }),
             "run" => text::time(rest.trim()).map(|t| self.until = t),
+            "trace" => {
+                let time = rest.trim().strip_prefix("from ").ok_or("write `trace from 9s`")?;
+                text::time(time.trim()).map(|t| self.trace_from = t)
+            }
             "at" => self.read_action(rest),
             "expect" => Expectation::parse(rest.trim()).map(|e| self.expectations.push(e)),
-            _ => Err(format!("`{verb}`: a line begins with config, at, run or expect")),
+            _ => Err(format!("`{verb}`: a line begins with config, at, run, trace or expect")),
         }
     }
 
@@ -94,11 +105,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// Runs it with tracing and judges it.
+    /// Runs it with tracing and judges it. A panic of the core is a violation like any other, at the end of the trace.
     pub fn run(&self) -> Outcome {
         let mut world = World::new(self.setup.clone(), self.schedule.clone(), true);
-        world.run_until(self.until);
-        world.judges.finish(self.until);
+        match quiet::surviving(|| world.run_until(self.until)) {
+            Ok(()) => world.finish(),
+            Err(text) => world.judges.accuse(world.now, Guarantee::Panic, text),
+        }
         let mut faults: Vec<String> = self
             .expectations
             .iter()
@@ -110,7 +123,7 @@ impl Scenario {
                 faults.push(violation.to_string());
             }
         }
-        Outcome { trace: world.trace.text(), faults, violations: world.judges.violations }
+        Outcome { trace: world.trace.text(self.trace_from), faults, violations: world.judges.violations }
     }
 
     fn expects_broken_rules(&self) -> bool {

@@ -1,8 +1,6 @@
 //! Worlds drawn from seeds: each seed draws which faults exist and how heavy they are. A safety phase with faults, then
 //! a healing phase after which the pair must be whole again without an operator (protocol L2).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::action::Action;
 use super::draw::{draw_schedule, draw_setup};
 use super::judges::{Guarantee, Violation};
@@ -53,13 +51,7 @@ pub fn draw(seed: u64) -> Case {
 
 /// Runs one world. A panic of the core is a violation like any other.
 pub fn run(case: &Case) -> Verdict {
-    let result = super::quiet::quietly(|| catch_unwind(AssertUnwindSafe(|| run_to_its_end(case))));
-    result.unwrap_or_else(|payload| {
-        let text = payload
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string))
-            .unwrap_or_default();
+    super::quiet::surviving(|| run_to_its_end(case)).unwrap_or_else(|text| {
         let violation = Violation { at: 0, guarantee: Guarantee::Panic, text };
         Verdict { violations: vec![violation], steps: 0, promotions: 0, void: false }
     })
@@ -68,7 +60,7 @@ pub fn run(case: &Case) -> Verdict {
 fn run_to_its_end(case: &Case) -> Verdict {
     let mut world = World::new(case.setup.clone(), case.schedule.clone(), false);
     world.run_until(case.until);
-    world.judges.finish(case.until);
+    world.finish();
     if let (true, Err(why)) = (case.heals, world.whole()) {
         world.judges.accuse(case.until, Guarantee::L2, why);
     }

@@ -29,8 +29,9 @@ impl Trace {
         }
     }
 
-    pub fn text(&self) -> String {
-        self.lines.iter().map(|l| format!("{l}\n")).collect()
+    /// The lines from this time on.
+    pub fn text(&self, from: u64) -> String {
+        self.lines.iter().filter(|l| l.at >= from).map(|l| format!("{l}\n")).collect()
     }
 }
 

@@ -44,6 +44,8 @@ pub struct World {
     pub trace: Trace,
     /// The newest datagram that each node sent.
     pub last_sent: [Option<Datagram>; 2],
+    /// When something was last done to the world, or came of what was done.
+    pub(super) disturbed: u64,
     /// Core steps made, for figures of speed.
     pub steps: u64,
     /// Datagrams travel as bytes.
@@ -76,6 +78,7 @@ impl World {
             judges: Judges::new(NODES.map(|n| setup.nodes[n.index()].promote_after), arbitrates),
             trace: Trace { on: tracing, lines: Vec::new() },
             last_sent: [None, None],
+            disturbed: 0,
             steps: 0,
             sealed: setup.wire.then(Sealed::new),
             rng: Rng::new(setup.seed),
@@ -101,9 +104,19 @@ impl World {
         self.now = until;
     }
 
+    /// Nothing more is going to happen: what the judges can only see now.
+    pub fn finish(&mut self) {
+        self.judge_l1();
+        self.judges.finish(self.now);
+    }
+
     fn happen(&mut self, event: Event) {
         if let Some(node) = event.guest().filter(|n| self.machines[n.index()].holds_back(event)) {
             return self.defer(node, event);
+        }
+        if event.disturbs() {
+            self.judge_l1();
+            self.disturbed = self.now;
         }
         match event {
             Event::Wake { node, life } => self.wake(node, life),

@@ -1,5 +1,6 @@
 //! What is wrong, in the order in which it matters. Pure.
 
+use crate::cli::explain::assumptions::{DISK_HONEST, PAUSES};
 use crate::cli::page::age;
 use crate::control::{Contact, Flow, Link, Peer, RecordState, ResourceState, Role, Standing, Status, Verdict};
 
@@ -115,8 +116,10 @@ fn record(status: &Status) -> Option<Finding> {
         RecordState::Ok => return None,
         RecordState::Missing => Finding::new(Level::Warn, "this node has no record: it promotes only after contact")
             .remedy("start the peer; only for a new pair `leasehold init-record`"),
-        RecordState::RolledBack => Finding::new(Level::Bad, format!("this node's record was rolled back{detail}"))
-            .remedy("check that its data is current, then `leasehold clear-alarms`"),
+        RecordState::RolledBack => {
+            Finding::new(Level::Bad, format!("{DISK_HONEST} not met: this node's record was rolled back{detail}"))
+                .remedy("check that its data is current, then `leasehold clear-alarms`")
+        }
         RecordState::Unwritable => Finding::new(Level::Bad, format!("this node's record cannot be written{detail}"))
             .remedy("mend the disk under the state directory, then restart this daemon"),
     })
@@ -217,8 +220,11 @@ fn stalls(status: &Status) -> Option<Finding> {
     let stalls = &status.stalls;
     (stalls.longest_ms > stalls.allowed_ms).then(|| {
         let (longest, allowed) = (age(stalls.longest_ms), age(stalls.allowed_ms));
-        Finding::new(Level::Warn, format!("this daemon stood still for {longest}; the margin allows {allowed}"))
-            .remedy("raise lease.pause, or find what stops it: suspend, hypervisor, memory pressure")
+        Finding::new(
+            Level::Warn,
+            format!("{PAUSES} not met: this daemon stood still for {longest}; the margin allows {allowed}"),
+        )
+        .remedy("raise lease.pause, or find what stops it: suspend, hypervisor, memory pressure")
     })
 }
 

@@ -19,6 +19,7 @@ use super::value::{At, Findings};
 use super::{digest, suggest};
 use crate::core::{Digest, FirstShooter, NodeId, PowerOn};
 
+pub use plan::same_network;
 pub use secret_files::check_secret_files;
 
 /// How often a fenced node is switched on again without an operator, unless given: enough for a passing fault, few

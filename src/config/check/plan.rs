@@ -290,7 +290,7 @@ fn refuse_unknown_links(raw: &Raw, f: &mut Findings) {
 }
 
 /// By the usual sizes of a network, /24 and /64: masks are not in the file.
-fn same_network(agent: &Agent, link: &Link) -> bool {
+pub fn same_network(agent: &Agent, link: &Link) -> bool {
     let AgentKind::Ipmi(ipmi) = &agent.kind else { return false };
     let Ok(device) = ipmi.address.parse::<IpAddr>() else { return false };
     link.addresses.iter().any(|node| match (device, node.ip()) {
