@@ -23,7 +23,7 @@ fn available(test: &str) -> bool {
 }
 
 fn start() -> (Pair, NodeId, u64) {
-    let mut pair = pairs::build(TIMING, Fencing::Ipmi);
+    let mut pair = pairs::build(pairs::plan(TIMING, Fencing::Ipmi));
     let primary = pairs::start(&mut pair);
     let token = acting_token(&pair, primary);
     (pair, primary, token)
@@ -48,6 +48,14 @@ fn assert_fenced(pair: &Pair, survivor: NodeId) {
     assert!(evidence.contains(&format!("bmc-{}", name(survivor.peer()))), "{evidence}");
     assert!(evidence.contains("Chassis Power is off"), "{evidence}");
     assert!(!pair.world.is_on(survivor.peer()).unwrap());
+}
+
+fn unplug(pair: &Pair, node: NodeId) {
+    let unplugged = pair.world.with_bmc(node, |bmc| {
+        bmc.unplug();
+        Ok(())
+    });
+    unplugged.unwrap();
 }
 
 fn assert_history(pair: &Pair, terms: usize) {
@@ -75,7 +83,7 @@ fn a_primary_stopped_beyond_its_term_never_writes_again_under_its_old_token() {
         return;
     }
     let (mut pair, primary, token) = start();
-    pair.world.with_bmc(primary, |bmc| Ok(bmc.unplug())).unwrap();
+    unplug(&pair, primary);
     let stopped = pair.world.with(primary, |machine| machine.processes()).unwrap();
     let handles: Vec<_> = stopped.iter().map(|process| pidfd_open(process.pid, PidfdFlags::empty()).unwrap()).collect();
     let begun = clock::now();
@@ -102,7 +110,7 @@ fn with_a_wrong_bmc_password_the_takeover_is_blocked_and_says_why() {
     if !available("with_a_wrong_bmc_password_the_takeover_is_blocked_and_says_why") {
         return;
     }
-    let mut pair = pairs::build(TIMING, Fencing::Ipmi);
+    let mut pair = pairs::build(pairs::plan(TIMING, Fencing::Ipmi));
     for node in BOTH {
         pair.world.with_bmc(node, |bmc| Ok(fs::write(bmc.password_file(), "wrong\n")?)).unwrap();
     }
@@ -128,7 +136,7 @@ fn a_bmc_that_cannot_be_reached_blocks_the_takeover_until_it_is_back() {
         return;
     }
     let (mut pair, primary, token) = start();
-    pair.world.with_bmc(primary, |bmc| Ok(bmc.unplug())).unwrap();
+    unplug(&pair, primary);
     pair.signal_all(primary, Signal::KILL).unwrap();
     pairs::until_decided(&mut pair, primary.peer(), "attempt-failed");
     assert!(pair.status(primary.peer()).unwrap().blocked.is_some());

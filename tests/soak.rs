@@ -2,7 +2,7 @@
 //! at once, and tokens rise; and each time the pair becomes whole again without an operator.
 //!
 //! `LEASEHOLD_SOAK_SEED=N` repeats the choices of a run; the timing is that of real processes and does not repeat.
-//! `LEASEHOLD_SOAK_FAULTS=N` sets how many.
+//! `LEASEHOLD_SOAK_FAULTS=N` sets how many; with `LEASEHOLD_SOAK_KEEP=1` the directories with all logs stay.
 
 #[path = "common/pair.rs"]
 mod pairs;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use leasehold::cli::demo::pair::Pair;
 use leasehold::cli::demo::partition::LINKS;
-use leasehold::cli::demo::world::{BOTH, Fencing, Timing, name};
+use leasehold::cli::demo::world::{BOTH, Fencing, Plan, Timing, name};
 use leasehold::control::Op;
-use leasehold::core::{NodeId, Span};
+use leasehold::core::{FirstShooter, NodeId, PromoteAfter, Span};
 use leasehold::os::clock;
 use leasehold::sim::Rng;
 use rustix::process::Signal;
@@ -99,9 +99,10 @@ fn repair(pair: &mut Pair) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Repairs until the pair is whole: while it heals, one node may still fence the other.
-fn heal(pair: &mut Pair) -> anyhow::Result<()> {
-    let mut last = clock::now();
+/// Repairs until the pair is whole: while it heals, one node may still fence the other. Gives how long that took.
+fn heal(pair: &mut Pair) -> anyhow::Result<Span> {
+    let begun = clock::now();
+    let mut last = begun;
     repair(pair)?;
     pair.until("the pair is whole again", HEAL, |pair, _| {
         if clock::now().since(last) > Span::from_secs(1) {
@@ -110,42 +111,81 @@ fn heal(pair: &mut Pair) -> anyhow::Result<()> {
         }
         Ok(pair.whole())
     })?;
-    Ok(())
+    Ok(clock::now().since(begun))
 }
 
+/// Each kind of pair gets its share.
+fn plan(number: u64) -> Plan {
+    let plan = Plan { keep: given("LEASEHOLD_SOAK_KEEP").is_some(), ..pairs::plan(Timing::SHORT, Fencing::StandIn) };
+    match number % 3 {
+        0 => plan,
+        1 => Plan { after: PromoteAfter::FenceAndLease, ..plan },
+        _ => Plan { first: FirstShooter::Standby, ..plan },
+    }
+}
+
+/// What came of a campaign.
+#[derive(Default)]
 struct Outcome {
     terms: usize,
     writes: u64,
-    rejoins: usize,
+    admissions: usize,
+    longest_heal: Span,
+}
+
+impl Outcome {
+    fn plus(&self, other: &Outcome) -> Outcome {
+        Outcome {
+            terms: self.terms + other.terms,
+            writes: self.writes + other.writes,
+            admissions: self.admissions + other.admissions,
+            longest_heal: self.longest_heal.max(other.longest_heal),
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Outcome { terms, writes, admissions, longest_heal } = self;
+        write!(f, "{terms} terms, {writes} writes, {admissions} admissions; healed within {longest_heal} each time")
+    }
 }
 
 fn run(number: u64, seed: u64, faults: u64) -> Result<Outcome, String> {
     let mut rng = Rng::new(seed.wrapping_add(number));
-    let mut pair = pairs::build(Timing::SHORT, Fencing::StandIn);
+    let mut pair = pairs::build(plan(number));
     let mut done = Vec::new();
     let result = campaign(&mut pair, &mut rng, faults, &mut done);
     let told = |what: String| {
         let [first, second] = pairs::logs(&pair).map(|log| last_lines(&log, 60));
         format!("pair {number} of seed {seed}: {what}\nfaults: {done:?}\n\n{first}\n\n{second}")
     };
-    result.map_err(|error| told(format!("{error:#}")))?;
+    let longest_heal = result.map_err(|error| told(format!("{error:#}")))?;
     let terms = pairs::judged(&pair).map_err(&told)?;
     for (node, log) in BOTH.iter().zip(pairs::logs(&pair)) {
         if let Some(line) = log.lines().find(|line| NEVER.iter().any(|word| line.contains(word))) {
             return Err(told(format!("{}: {line}", name(*node))));
         }
     }
-    let rejoins = pairs::logs(&pair).iter().map(|log| log.matches("admitted the peer").count()).sum();
-    Ok(Outcome { terms: terms.len(), writes: terms.iter().map(|term| term.writes).sum(), rejoins })
+    let admissions = pairs::logs(&pair).iter().map(|log| log.matches("admitted the peer").count()).sum();
+    let writes = terms.iter().map(|term| term.writes).sum();
+    Ok(Outcome { terms: terms.len(), writes, admissions, longest_heal })
 }
 
-fn campaign(pair: &mut Pair, rng: &mut Rng, faults: u64, done: &mut Vec<(Fault, u64)>) -> anyhow::Result<()> {
+/// Gives the longest time that the pair took to heal.
+fn campaign(pair: &mut Pair, rng: &mut Rng, faults: u64, done: &mut Vec<(Fault, u64)>) -> anyhow::Result<Span> {
     BOTH.into_iter().try_for_each(|node| pair.switch_on(node))?;
-    heal(pair)?;
+    let mut longest = heal(pair)?;
     for _ in 0..faults {
         let (fault, ms) = (Fault::draw(rng), rng.between(0, LONGEST_MS));
         done.push((fault, ms));
         fault.strike(pair);
+        // Troubles like company: a quarter of them strike together with another one.
+        if rng.below(4) == 0 {
+            let second = Fault::draw(rng);
+            done.push((second, 0));
+            second.strike(pair);
+        }
         // The fault lasts; it is no waiting for something.
         std::thread::sleep(Duration::from_millis(ms));
         pair.skip_news();
@@ -153,10 +193,10 @@ fn campaign(pair: &mut Pair, rng: &mut Rng, faults: u64, done: &mut Vec<(Fault, 
         match rng.below(8) {
             0 => {}
             1 => repair(pair)?,
-            _ => heal(pair)?,
+            _ => longest = longest.max(heal(pair)?),
         }
     }
-    heal(pair)
+    Ok(longest.max(heal(pair)?))
 }
 
 fn last_lines(text: &str, count: usize) -> String {
@@ -178,22 +218,15 @@ fn two_hundred_random_faults_make_no_two_writers_and_tokens_rise() {
         (0..PAIRS).map(|number| std::thread::spawn(move || run(number, seed, faults.div_ceil(PAIRS)))).collect();
     let outcomes: Vec<Result<Outcome, String>> =
         threads.into_iter().map(|thread| thread.join().expect("a campaign does not panic")).collect();
-    let mut totals = Outcome { terms: 0, writes: 0, rejoins: 0 };
+    let mut total = Outcome::default();
     let mut broken = Vec::new();
     for outcome in outcomes {
         match outcome {
-            Ok(Outcome { terms, writes, rejoins }) => {
-                totals.terms += terms;
-                totals.writes += writes;
-                totals.rejoins += rejoins;
-            }
+            Ok(outcome) => total = total.plus(&outcome),
             Err(what) => broken.push(what),
         }
     }
     let took = clock::now().since(begun);
-    println!(
-        "{faults} faults in {took}: {} terms, {} writes, {} admissions",
-        totals.terms, totals.writes, totals.rejoins
-    );
+    println!("{faults} faults in {took}: {total}");
     assert!(broken.is_empty(), "LEASEHOLD_SOAK_SEED={seed}\n{}", broken.join("\n\n"));
 }

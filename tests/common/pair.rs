@@ -11,9 +11,11 @@ use leasehold::core::{NodeId, Span};
 /// Far beyond what any step takes, also on a machine that does much else.
 pub const PATIENCE: Span = Span::from_secs(60);
 
-pub fn build(timing: Timing, fencing: Fencing) -> Pair {
-    let program = env!("CARGO_BIN_EXE_leasehold").into();
-    let plan = Plan { program, timing, fencing, log: "info".to_owned(), keep: false };
+pub fn plan(timing: Timing, fencing: Fencing) -> Plan {
+    Plan::new(env!("CARGO_BIN_EXE_leasehold").into(), timing, fencing)
+}
+
+pub fn build(plan: Plan) -> Pair {
     Pair::build(plan).expect("a world can be made")
 }
 
@@ -52,7 +54,9 @@ pub fn until_decided(pair: &mut Pair, node: NodeId, kind: &str) -> String {
 /// Holds the history against the judges; gives who wrote when.
 pub fn judged(pair: &Pair) -> Result<Vec<Term>, String> {
     let lines = history::read(&pair.world.history()).map_err(|error| error.to_string())?;
-    let broken: Vec<_> = checker::judge(&lines).into_iter().filter(|check| !check.holds()).collect();
+    let mut broken: Vec<_> = checker::judge(&lines).into_iter().filter(|check| !check.holds()).collect();
+    // A protection that breaks breaks with every write.
+    broken.iter_mut().for_each(|check| check.findings.truncate(5));
     if broken.is_empty() { Ok(checker::terms(&lines)) } else { Err(format!("{broken:#?}")) }
 }
 

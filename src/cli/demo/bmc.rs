@@ -81,7 +81,7 @@ pub fn calls_since(directory: &Path, node: &str, since: Instant) -> anyhow::Resu
     let all = text.lines().filter_map(|line| serde_json::from_str::<Call>(line).ok());
     let mut wanted = all.filter(|call| call.node == node && call.begun_ns >= since.0);
     let first = wanted.next().with_context(|| format!("no call of the BMC of {node}"))?;
-    let ended = wanted.last().map_or(first.ended_ns, |last| last.ended_ns);
+    let ended = wanted.next_back().map_or(first.ended_ns, |last| last.ended_ns);
     Ok([Instant(first.begun_ns), Instant(ended)])
 }
 

@@ -42,7 +42,7 @@ pub fn run(options: &Demo, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if let Some(count) = options.report {
         return report::run(count, program()?, out);
     }
-    let plan = Plan { program: program()?, timing: Timing::DEMO, fencing, log: "info".to_owned(), keep: options.keep };
+    let plan = Plan { keep: options.keep, ..Plan::new(program()?, Timing::DEMO, fencing) };
     let pair = Pair::build(plan)?;
     end_on_signals(pair.world.keeper())?;
     let moving = !options.plain && std::io::stdout().is_terminal();

@@ -11,7 +11,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::core::NodeId;
 
@@ -40,6 +40,8 @@ struct Relayed {
     faces: [Arc<UdpSocket>; 2],
     /// By sender.
     cut: [Arc<AtomicBool>; 2],
+    /// By sender: what a cut has swallowed.
+    lost: [Arc<AtomicU64>; 2],
     over: Arc<AtomicBool>,
 }
 
@@ -80,6 +82,11 @@ impl Network {
         self.links[link].cut[sender.index()].store(cut, Ordering::Relaxed);
     }
 
+    /// How many datagrams of this sender a cut of this link has swallowed so far.
+    pub fn lost(&self, link: usize, sender: NodeId) -> u64 {
+        self.links[link].lost[sender.index()].load(Ordering::Relaxed)
+    }
+
     /// Cuts or mends everything.
     pub fn set_all_cut(&self, cut: bool) {
         for link in 0..self.links.len() {
@@ -96,6 +103,7 @@ impl Relayed {
             daemons: [address(1), address(2)],
             faces: [face(12)?, face(21)?],
             cut: Default::default(),
+            lost: Default::default(),
             over: Arc::default(),
         })
     }
@@ -106,12 +114,15 @@ impl Relayed {
             let (heard, sent) = (Arc::clone(&self.faces[from.index()]), Arc::clone(&self.faces[from.peer().index()]));
             let (source, target) = (self.daemons[from.index()], self.daemons[from.peer().index()]);
             let (cut, over) = (Arc::clone(&self.cut[from.index()]), Arc::clone(&self.over));
+            let lost = Arc::clone(&self.lost[from.index()]);
             std::thread::Builder::new().name("relay".into()).spawn(move || {
                 let mut buffer = [0; LARGEST];
                 while !over.load(Ordering::Relaxed) {
                     // An answer that nobody was there for a datagram is no matter.
                     let Ok((length, from)) = heard.recv_from(&mut buffer) else { continue };
-                    if from == source && !cut.load(Ordering::Relaxed) {
+                    if cut.load(Ordering::Relaxed) {
+                        lost.fetch_add(1, Ordering::Relaxed);
+                    } else if from == source {
                         let _ = sent.send_to(&buffer[..length], target);
                     }
                 }
@@ -178,6 +189,9 @@ mod tests {
         let mut buffer = [0; 16];
         let length = heron.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"heard");
+        while network.lost(0, NodeId::First) == 0 {
+            std::thread::yield_now();
+        }
         network.set_all_cut(false);
         send(&network, &heron, NodeId::First, b"again");
         let length = plover.recv(&mut buffer).unwrap();

@@ -11,6 +11,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::Signal;
@@ -62,8 +63,7 @@ impl Failover {
 
 /// Measures and prints.
 pub fn run(count: u32, program: PathBuf, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let plan = Plan { program, timing: TIMING, fencing: Fencing::StandIn, log: "info".to_owned(), keep: false };
-    let mut pair = Pair::build(plan)?;
+    let mut pair = Pair::build(Plan::new(program, TIMING, Fencing::StandIn))?;
     super::end_on_signals(pair.world.keeper())?;
     BOTH.into_iter().try_for_each(|node| pair.switch_on(node))?;
     let mut failovers = Vec::new();
@@ -83,6 +83,8 @@ pub fn run(count: u32, program: PathBuf, out: &mut dyn Write) -> anyhow::Result<
 
 fn fail_over(pair: &mut Pair, primary: NodeId) -> anyhow::Result<Failover> {
     let standby = primary.peer();
+    // A death has no favourite moment between two heartbeats.
+    std::thread::sleep(Duration::from_millis(super::random()? % (2 * TIMING.interval_ms)));
     pair.skip_news();
     let killed = clock::now();
     pair.signal_all(primary, Signal::KILL)?;
@@ -143,10 +145,13 @@ fn us(span: Span) -> String {
     format!("{:.2} ms", span.0 as f64 / 1e6)
 }
 
+/// How long one part of a failover took.
+type Part = Box<dyn Fn(&Failover) -> Span>;
+
 /// The quantiles of each part.
 fn distribution(failovers: &[Failover]) -> String {
     let allowed = allowed();
-    let parts: [(&str, Box<dyn Fn(&Failover) -> Span>); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("from the kill to the first write", Box::new(|f| f.written.since(f.killed))),
         ("total: from the last contact", Box::new(Failover::total)),
         ("fence agent", Box::new(Failover::agent_time)),
@@ -154,25 +159,29 @@ fn distribution(failovers: &[Failover]) -> String {
         ("  attempt started late by", Box::new(move |f| f.attempt.since(f.last_contact).minus(allowed))),
         ("  until the agent's first call", Box::new(|f| f.agent[0].since(f.attempt))),
         ("  from its last call to the proof", Box::new(|f| f.proof.since(f.agent[1]))),
-        ("  from the proof to the first write", Box::new(|f| f.written.since(f.proof))),
+        ("  the record's write", Box::new(|f| f.promoted.since(f.proof))),
+        ("  start of the service, first write", Box::new(|f| f.written.since(f.promoted))),
     ];
     let mut text = format!("\n{} failovers, silence allowed D + L = {allowed}\n", failovers.len());
     text += &format!("{:<37}{:>11}{:>11}{:>11}{:>11}\n", "", "least", "median", "9 of 10", "most");
     for (title, part) in &parts {
         let mut spans: Vec<Span> = failovers.iter().map(part).collect();
-        spans.sort();
-        let at = |quantile: f64| us(spans[((spans.len() - 1) as f64 * quantile).round() as usize]);
-        text += &format!("{title:<37}{:>11}{:>11}{:>11}{:>11}\n", at(0.0), at(0.5), at(0.9), at(1.0));
+        let at = [0.0, 0.5, 0.9, 1.0].map(|part| us(quantile(&mut spans, part)));
+        text += &format!("{title:<37}{:>11}{:>11}{:>11}{:>11}\n", at[0], at[1], at[2], at[3]);
     }
     let mut overheads: Vec<Span> = failovers.iter().map(|f| f.overhead(allowed)).collect();
-    overheads.sort();
-    let median = overheads[(overheads.len() - 1) / 2];
+    let median = quantile(&mut overheads, 0.5);
     text + &format!(
         "median overhead {}, aim below {}: {}\n",
         us(median),
         us(AIM_OVERHEAD),
         reached(median < AIM_OVERHEAD)
     )
+}
+
+fn quantile(spans: &mut [Span], part: f64) -> Span {
+    spans.sort();
+    spans[((spans.len() - 1) as f64 * part) as usize]
 }
 
 fn reached(so: bool) -> &'static str {

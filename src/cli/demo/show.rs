@@ -5,7 +5,10 @@ use super::pair::{News, What};
 use super::world::{BOTH, name};
 use crate::cli::page::{Page, Paint};
 use crate::control::{Decision, Role, Severity};
-use crate::core::{Instant, NodeId};
+use crate::core::{Instant, NodeId, Span};
+
+/// The service writes every ten milliseconds.
+const SILENT: Span = Span::from_ms(200);
 
 /// One machine as the news tell of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,7 +114,8 @@ pub fn panel(view: &View, now: Instant, width: usize, colour: bool) -> String {
             now.since(last.at).as_ms()
         ),
     };
-    page.both_ends(&format!(" {service}"), Paint::Plain, "");
+    let silent = view.last.is_some_and(|last| now.since(last.at) > SILENT);
+    page.both_ends(&format!(" {service}"), if silent { Paint::Red } else { Paint::Plain }, "");
     page.into_text()
 }
 

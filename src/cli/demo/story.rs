@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use anyhow::bail;
 use rustix::process::{Signal, getpid};
 
 use super::checker::{Check, judge, terms};
@@ -24,18 +25,28 @@ const PATIENCE: Span = Span::from_secs(15);
 const PAUSE: Span = Span::from_ms(1500);
 /// How often the panel is drawn.
 const FRAME: Duration = Duration::from_millis(50);
+/// After this a daemon runs, or has ended.
+const START: Span = Span::from_secs(1);
 /// Lines of a daemon's log that explain a story that got stuck.
 const LOG_LINES: usize = 12;
 
 /// Tells it, and ends the world.
 pub fn tell(pair: Pair, screen: Screen<'_>, options: &Demo) -> anyhow::Result<Exit> {
     let begun = clock::now();
-    let mut story =
-        Story { pair, screen, view: View::default(), zero: begun, acts: 0, checks: vec![], figures: vec![] };
+    let mut story = Story {
+        pair,
+        screen,
+        view: View::default(),
+        drawn: begun,
+        zero: begun,
+        acts: 0,
+        checks: vec![],
+        figures: vec![],
+    };
     let told = story.acts();
     story.screen.wipe()?;
     if let Err(error) = told {
-        story.show_logs()?;
+        story.explain()?;
         return Err(error);
     }
     story.end(begun, options)
@@ -45,6 +56,7 @@ struct Story<'a> {
     pair: Pair,
     screen: Screen<'a>,
     view: View,
+    drawn: Instant,
     /// What the times count from.
     zero: Instant,
     acts: usize,
@@ -91,7 +103,7 @@ impl Story<'_> {
         self.pair.signal_all(primary, Signal::KILL)?;
         self.line(self.zero, primary, "KILLED: its daemon and its service, by SIGKILL")?;
         let after = self.until_written_by(primary.peer(), before.token)?;
-        self.note_failover("the primary died", before, after);
+        self.note_gap("the primary died: from the kill to the next write", self.zero, after.at);
         self.check_proof(primary.peer())?;
         Ok(primary.peer())
     }
@@ -177,14 +189,21 @@ impl Story<'_> {
     fn note_history(&mut self, lines: &[Result<history::Line, String>], begun: Instant) {
         let terms = terms(lines);
         let longest = terms.iter().map(|term| term.longest_gap_ns).max().unwrap_or_default();
-        let tokens: Vec<String> =
-            terms.iter().map(|t| format!("{} ({}, {} writes)", t.token, t.node, t.writes)).collect();
-        self.figures.push(("longest pause of a writer within its term".into(), ms(Span(longest))));
-        self.figures.push(("tokens".into(), tokens.join(", ")));
+        self.figures.push(("longest pause between two writes of one term".into(), ms(Span(longest))));
+        for term in &terms {
+            self.figures
+                .push((format!("writes under token {}", term.token), format!("{} by {}", term.writes, term.node)));
+        }
         self.figures.push(("the whole demo took".into(), clock::now().since(begun).to_string()));
     }
 
-    fn show_logs(&mut self) -> anyhow::Result<()> {
+    /// What there is to see of a story that got stuck.
+    fn explain(&mut self) -> anyhow::Result<()> {
+        let checks: Vec<Check> =
+            judge(&history::read(&self.pair.world.history())?).into_iter().filter(|c| !c.holds()).collect();
+        if !checks.is_empty() {
+            self.screen.print(&show::summary(&checks, &[], self.screen.width, self.screen.colour))?;
+        }
         for node in BOTH {
             let log = fs::read_to_string(self.pair.world.home(node).join("daemon.log")).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
@@ -242,8 +261,18 @@ impl Story<'_> {
             }
             None => None,
         };
-        self.screen.draw(&self.view, clock::now())?;
+        self.frame()?;
         Ok(found)
+    }
+
+    /// The service writes more often than an eye can see.
+    fn frame(&mut self) -> anyhow::Result<()> {
+        let now = clock::now();
+        if now.since(self.drawn) >= FRAME.into() {
+            self.drawn = now;
+            self.screen.draw(&self.view, now)?;
+        }
+        Ok(())
     }
 
     /// A primary that serves, and its admitted standby: gives the primary.
@@ -257,8 +286,22 @@ impl Story<'_> {
             {
                 return Ok(primary);
             }
+            self.miss_daemons(begun)?;
             self.pair.lose_patience(what, begun, PATIENCE)?;
         }
+    }
+
+    /// A daemon that refuses to start says why in its log: no need to wait for it.
+    fn miss_daemons(&self, begun: Instant) -> anyhow::Result<()> {
+        if clock::now().since(begun) < START {
+            return Ok(());
+        }
+        for node in BOTH {
+            if self.pair.world.is_on(node)? && self.pair.daemon(node).is_err() {
+                bail!("the daemon of {} has ended", name(node));
+            }
+        }
+        Ok(())
     }
 
     fn until_written_by(&mut self, node: NodeId, above: u64) -> anyhow::Result<LastWrite> {
@@ -292,11 +335,6 @@ impl Story<'_> {
         let holds = proof.as_ref().is_some_and(|p| p.kind == ProofKind::Fenced && !p.evidence.is_empty());
         self.check("the standby served by a verified fence, with evidence", holds, format!("{proof:?}"));
         Ok(())
-    }
-
-    fn note_failover(&mut self, what: &str, before: LastWrite, after: LastWrite) {
-        self.figures.push((format!("{what}: from the kill to the next write"), ms(after.at.since(self.zero))));
-        self.note_gap(&format!("{what}: time without a write"), before.at, after.at);
     }
 
     fn note_gap(&mut self, what: &str, from: Instant, to: Instant) {

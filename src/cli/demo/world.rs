@@ -12,7 +12,7 @@ use super::bmc::Power;
 use super::ipmi::{self, Simulator};
 use super::machine::{Case, Machine};
 use super::partition::{LINKS, Network};
-use crate::core::NodeId;
+use crate::core::{FirstShooter, NodeId, PromoteAfter};
 use crate::wire::Keyring;
 
 /// Names of the nodes, the first of the configuration first.
@@ -89,10 +89,27 @@ pub struct Plan {
     pub program: PathBuf,
     pub timing: Timing,
     pub fencing: Fencing,
+    pub first: FirstShooter,
+    pub after: PromoteAfter,
     /// Filter of the daemons' logs.
     pub log: String,
     /// The directory stays at the end.
     pub keep: bool,
+}
+
+impl Plan {
+    /// The usual pair: the primary shoots first, and a verified fence suffices.
+    pub fn new(program: PathBuf, timing: Timing, fencing: Fencing) -> Plan {
+        Plan {
+            program,
+            timing,
+            fencing,
+            first: FirstShooter::Primary,
+            after: PromoteAfter::Fence,
+            log: "info".to_owned(),
+            keep: false,
+        }
+    }
 }
 
 /// A pair's world. Its end, by whatever way, leaves no process behind.
@@ -235,6 +252,14 @@ impl World {
     fn configuration(&self, node: NodeId) -> String {
         let t = self.timing();
         let home = self.home(node);
+        let first = match self.plan.first {
+            FirstShooter::Primary => "primary",
+            FirstShooter::Standby => "standby",
+        };
+        let after = match self.plan.after {
+            PromoteAfter::Fence => "fence",
+            PromoteAfter::FenceAndLease => "fence+lease",
+        };
         let mut text = format!(
             "[cluster]\nname = \"demo\"\nkey = {key}\ndata = \"shared\"\n\n",
             key = quoted(&self.directory().join("key"))
@@ -249,12 +274,12 @@ impl World {
         }
         text += &format!(
             "[heartbeat]\ninterval = \"{}ms\"\ndead_after = \"{}ms\"\n\n[lease]\npause = \"{}ms\"\n\n\
-             [guard]\nwatchdog = \"none\"\nreset = \"200ms\"\n\n[fence]\nfirst = \"primary\"\nhead_start = \"{}ms\"\n\n",
+             [guard]\nwatchdog = \"none\"\nreset = \"200ms\"\n\n[fence]\nfirst = \"{first}\"\nhead_start = \"{}ms\"\n\n",
             t.interval_ms, t.dead_after_ms, t.pause_ms, t.head_start_ms
         );
         BOTH.iter().for_each(|target| text += &self.agent(*target));
         text += &format!(
-            "[promote]\nafter = \"fence\"\nstart_backoff = \"2s\"\n\n[join]\nwait = \"2s\"\n\n[leave]\ntimeout = \"2s\"\n\n\
+            "[promote]\nafter = \"{after}\"\nstart_backoff = \"2s\"\n\n[join]\nwait = \"2s\"\n\n[leave]\ntimeout = \"2s\"\n\n\
              [[resource]]\nname = \"writer\"\nkind = \"exec\"\nstop_timeout = \"{}ms\"\n\
              start = [{}, \"demo-service\", \"--node\", \"{}\", \"--history\", {}]\n\n\
              [control]\nsocket = {}\n\n[paths]\nstate = {}\nruntime = {}\n",
