@@ -22,10 +22,11 @@ struct Caught {
     scenarios: Vec<String>,
 }
 
-/// The first seed whose world breaks a guarantee, with that guarantee.
-fn first_seed(limit: u64) -> Option<(u64, String)> {
+/// The first seed whose world breaks a guarantee under the mutant, with that guarantee.
+fn first_seed(mutant: Mutant, limit: u64) -> Option<(u64, String)> {
     let first = AtomicU64::new(limit);
     let search = |offset: u64| {
+        plant(Some(mutant));
         for seed in (offset..limit).step_by(THREADS as usize) {
             if seed >= first.load(Ordering::Relaxed) {
                 return;
@@ -39,7 +40,9 @@ fn first_seed(limit: u64) -> Option<(u64, String)> {
     thread::scope(|scope| (0..THREADS).for_each(|offset| drop(scope.spawn(move || search(offset)))));
     let seed = first.into_inner();
     (seed < limit).then(|| {
+        plant(Some(mutant));
         let violations = run(&draw(seed)).violations;
+        plant(None);
         (seed, violations.first().map_or_else(String::new, |v| format!("{:?}", v.guarantee)))
     })
 }
@@ -90,8 +93,9 @@ fn every_wrong_change_of_the_core_is_caught() {
             continue;
         }
         plant(Some(mutant));
-        let caught = Caught { seed: first_seed(limit), scenarios: broken(&scenarios) };
+        let broken = broken(&scenarios);
         plant(None);
+        let caught = Caught { seed: first_seed(mutant, limit), scenarios: broken };
         table.push_str(&format!("{name:<24} {}\n", told(&caught)));
         if caught.seed.is_none() {
             missed.push(name);

@@ -4,10 +4,9 @@
 
 /// One wrong change, named by what the protocol says and the mutant does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
 pub enum Mutant {
     /// The holder counts its lease from the receipt of the grant (section 2).
-    RightFromReceipt = 1,
+    RightFromReceipt,
     /// The holder subtracts no margin (section 2).
     NoMargin,
     /// A start by a proof that rests on the end of the lease does not wait for it (section 1, scope).
@@ -93,18 +92,20 @@ pub enum Mutant {
 }
 
 #[cfg(feature = "mutants")]
-static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
 
-/// Plants one mutant in every node of this process, or none.
+/// Plants one mutant in every node that this thread runs, or none.
 #[cfg(feature = "mutants")]
 pub fn plant(mutant: Option<Mutant>) {
-    PLANTED.store(mutant.map_or(0, |m| m as u32), std::sync::atomic::Ordering::SeqCst);
+    PLANTED.set(mutant);
 }
 
 /// Whether this mutant is planted.
 #[cfg(feature = "mutants")]
 pub(super) fn on(mutant: Mutant) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == mutant as u32
+    PLANTED.get() == Some(mutant)
 }
 
 /// Whether this mutant is planted: never, in the shipped program.
