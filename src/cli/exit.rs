@@ -53,6 +53,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The error with its causes, each told once: many name their cause in their own text.
+pub fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        so_far if so_far.contains(&cause) => told,
+        so_far => format!("{so_far}: {cause}"),
+    })
+}
+
 /// Whoever read our output has seen enough (`leasehold why | head -1`): no error, and no panic.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

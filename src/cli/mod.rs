@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
         Err(error) if exit::is_closed_pipe(&error) => Exit::Fine.into(),
         Err(error) => {
             // Nowhere is left to say it if stderr is closed as well.
-            let _ = writeln!(anstream::stderr(), "leasehold: {error:#}");
+            let _ = writeln!(anstream::stderr(), "leasehold: {}", exit::told(&error));
             Exit::of(&error).into()
         }
     }

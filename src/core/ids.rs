@@ -126,7 +126,7 @@ impl fmt::Display for Seq {
 
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
+        write!(f, "{:016x}", self.0)
     }
 }
 

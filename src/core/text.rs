@@ -158,7 +158,7 @@ impl Hindrance {
             Hindrance::NoAgent => "no fence agent is configured against the peer",
             Hindrance::ReplicatedAlone => "the data is replicated and the silent peer may hold newer data",
             Hindrance::PoweredOnPeerNeverHeard => {
-                "the peer is powered on (or its power is unknown) and was never heard since this machine booted"
+                "the peer is powered on and was never heard since this machine booted"
             }
             Hindrance::Settling => "an `off` sent to the peer may still land",
             Hindrance::Leaving => "this daemon is stopping",

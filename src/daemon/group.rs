@@ -180,8 +180,8 @@ async fn watch_readiness(group: Arc<Group>, every: Duration, inbox: Inbox) {
         }
         told = Some(ready);
         match readiness {
-            Ok(()) => tracing::info!("this node could serve"),
-            Err(error) => tracing::warn!(%error, "this node could not serve"),
+            Ok(()) => tracing::info!("this node is ready to serve"),
+            Err(error) => tracing::warn!(%error, "this node is not ready to serve"),
         }
         let _ = inbox.send(Note::Input(Input::Readiness(ready)));
     }

@@ -2,14 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::core::{Event, FenceResult, Severity, StopReason};
+use crate::core::{Event, FenceResult, Severity, Standing, StopReason};
 
 impl Event {
     /// How loud it is: an alarm wants an operator, a warning may want one soon.
     pub fn severity(&self) -> Severity {
         match self {
-            Event::PeerLost { .. }
-            | Event::TakeFailed { .. }
+            Event::TakeFailed { .. }
             | Event::AccessFailed
             | Event::CannotPromote { .. }
             | Event::StopStuck
@@ -20,7 +19,8 @@ impl Event {
             | Event::RecordUnwritable
             | Event::DigestDiffers
             | Event::PowerOnLimit { .. } => Severity::Alarm,
-            Event::AttemptFailed { .. }
+            Event::PeerLost { .. }
+            | Event::AttemptFailed { .. }
             | Event::AttemptTooLate { .. }
             | Event::PeerDoubtful { .. }
             | Event::Waiting { .. }
@@ -114,20 +114,27 @@ impl Display for Event {
                 write!(f, "the peer is lost: silent for {silence} (incident {incident})")
             }
             Event::ContactRegained => f.write_str("contact with the peer regained"),
-            Event::BecameStandby { standing } => write!(f, "became standby, {standing}"),
+            Event::BecameStandby { standing } => {
+                let meaning = match standing {
+                    Standing::Paired => "paired: admitted, takes over when the primary is proven harmless",
+                    Standing::Sole => "sole: the peer was proven harmless",
+                    Standing::Out => "out: not admitted yet, takes over only by a fence",
+                };
+                write!(f, "became standby, {meaning}")
+            }
             Event::StandingChanged { from, to } => write!(f, "standing changes from {from} to {to}"),
             Event::Claimed { token } => write!(f, "claims the service under token {token}, waits for the peer's grant"),
             Event::ClaimWithdrawn { token } => write!(f, "claim of token {token} withdrawn"),
             Event::GrantedFirst { token } => write!(f, "granted the peer its first lease for token {token}"),
             Event::ProbeStarted => f.write_str("reads the peer's power (status only, no command)"),
-            Event::AttemptStarted { token, number } => write!(f, "fence attempt {number} started, for token {token}"),
+            Event::AttemptStarted { token, number } => write!(f, "fence attempt {number} started (highest token so far: {token})"),
             Event::AttemptFailed { result, retry_in } => write!(f, "fence attempt failed, next in {retry_in}: {result}"),
             Event::AttemptVoided => f.write_str("the peer was heard: the fence attempt under way proves nothing"),
             Event::AttemptTooLate { needs, left } => {
                 write!(f, "no fence attempt: it needs {needs} and the lease ends in {left}")
             }
             Event::ProofObtained { proof } => write!(f, "proof `{proof}`: {}", proof.meaning()),
-            Event::ProofVoided { proof } => write!(f, "proof `{proof}` is void: the peer was heard or the token refused"),
+            Event::ProofVoided { proof } => write!(f, "proof `{proof}` is void: the peer was heard, its lease ended, or the store refused the token"),
             Event::ProofWaits { proof, wait } => {
                 write!(f, "proof `{proof}` in hand, waits {wait} until the old lease has ended for certain")
             }
@@ -136,7 +143,7 @@ impl Display for Event {
             Event::Serving { token } => write!(f, "all resources are up under token {token}"),
             Event::WentSole { proof: Some(proof) } => write!(f, "acts alone, without a lease: proof `{proof}`"),
             Event::WentSole { proof: None } => {
-                f.write_str("acts alone, without a lease: the peer left, is frozen or is not ready")
+                f.write_str("acts alone, without a lease: the peer is not admitted (it left, is frozen or is not ready)")
             }
             Event::Admitted { peer } => write!(f, "admitted the peer as standby (daemon {peer})"),
             Event::TokenReminted { from, to } => write!(f, "a higher token was seen: goes on as primary with {to} for {from}"),
