@@ -133,7 +133,7 @@ impl Node {
     }
 
     fn command_thaw(&mut self) -> Result<(), Refusal> {
-        if !self.record.wanted().frozen {
+        if !self.record.wanted().frozen && !self.freeze_asked {
             return Err(Refusal::NotFrozen);
         }
         let Some(said) = self.hears().copied() else { return Err(Refusal::NotNow(Hindrance::PeerSilent)) };

@@ -255,7 +255,7 @@ impl Node {
         self.called = now;
     }
 
-    fn enforce_lease(&mut self, now: Instant) {
+    pub(super) fn enforce_lease(&mut self, now: Instant) {
         if self.right_has_ended(now) && matches!(self.role, RoleState::Primary(_)) {
             let reason = match self.resources {
                 Resources::Starting(_) => StopReason::LostLeaseDuringStart,

@@ -105,6 +105,11 @@ impl Node {
 
     pub(super) fn step_primary(&mut self, now: Instant) {
         self.follow_record(now);
+        // The first lease after `Sole` may be over already: the write took its time, and the peer fell silent.
+        self.enforce_lease(now);
+        if !matches!(self.role, RoleState::Primary(_)) {
+            return;
+        }
         if let Some(said) = self.hears().copied() {
             self.lead(&said, now);
         }
@@ -139,12 +144,14 @@ impl Node {
         let RoleState::Primary(primary) = &mut self.role else { return };
         match (primary.sole, wanted, written) {
             (false, Standing::Sole, Standing::Sole) => {
-                let proof = primary.going_sole.take().map(|_| ProofKind::Fenced);
+                let former = primary.going_sole.take();
+                let proof = former.map(|_| ProofKind::Fenced);
                 primary.sole = true;
                 primary.admitted = None;
                 self.fencing.take_proof();
                 self.report(Event::WentSole { proof });
                 self.rearm_sole(now);
+                self.tell_new_token(former);
                 self.send_now = true;
             }
             (true, Standing::Paired, Standing::Paired) => {
@@ -152,6 +159,15 @@ impl Node {
                 self.leave_sole();
             }
             (true | false, Standing::Paired | Standing::Sole | Standing::Out, _) => {}
+        }
+    }
+
+    /// The token that was taken is durable only now: a restart before that would go on under the former one.
+    fn tell_new_token(&mut self, former: Option<Former>) {
+        let to = self.record.written().held_token;
+        if let Some(from) = former.map(|f| f.held_token).filter(|from| *from != to) {
+            self.out(Output::TokenChanged { token: to });
+            self.report(Event::TokenReminted { from, to });
         }
     }
 
@@ -183,7 +199,7 @@ impl Node {
             self.freeze_with_peer();
         }
         let frozen = self.record.wanted().frozen;
-        let asks_thaw = frozen && said.notices.freeze && said.wish;
+        let asks_thaw = (frozen || self.freeze_asked) && said.notices.freeze && said.wish;
         if asks_thaw {
             self.begin_thaw();
         }
@@ -254,7 +270,8 @@ impl Node {
             return;
         }
         // `Paired` was wanted but never written, so never shown: the peer has granted nothing since the last take.
-        let never_left = self.record.written().standing == Standing::Sole && self.record.is_idle();
+        let written_sole = self.record.written().standing == Standing::Sole;
+        let never_left = written_sole && self.record.is_idle() && !self.taking_back;
         if !self.is_exclusive() || never_left || mutant::on(Mutant::SoleWithoutTake) {
             return self.want_standing(Standing::Sole);
         }
@@ -311,10 +328,8 @@ impl Node {
         let former = Former::of(&record);
         if let Some(primary) = self.primary() {
             primary.going_sole = Some(former);
-        }
-        if let Some(to) = taken {
-            self.out(Output::TokenChanged { token: to });
-            self.report(Event::TokenReminted { from: record.held_token, to });
+            // The token of the fence is newer than one that is being taken in contact.
+            primary.remint = None;
         }
         true
     }

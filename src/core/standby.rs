@@ -225,8 +225,14 @@ impl Node {
     /// A standby that could serve asks its primary to be admitted, until it is.
     pub(super) fn wishes_admission(&self) -> bool {
         let is_standby = matches!(self.role, RoleState::Standby(_));
+        // Until `Paired` is durable, `Out` without the wish would say that this node stands aside: the primary would
+        // write `Sole` beside a standby that is about to be `Paired`.
+        let on_the_way =
+            self.record.wanted().standing == Standing::Paired && self.record.written().standing != Standing::Paired;
         let fit = self.is_ready && !self.leaving() && (!self.frozen() || self.thaw_asked);
-        let Some(said) = self.hears().filter(|d| d.holding && d.role == Role::Primary) else { return false };
+        let Some(said) = self.hears().filter(|d| d.holding && d.role == Role::Primary) else {
+            return is_standby && fit && on_the_way;
+        };
         let admitted = said.admitted == Some(self.identity.incarnation)
             && self.record.written().standing == Standing::Paired
             && self.named;

@@ -64,15 +64,15 @@ mod tests {
 
     #[test]
     fn a_quiet_datagram_is_a_short_line() {
-        assert_eq!(super::describe(&minimal()), "first a1#1 joining out held=0 highest=0");
+        assert_eq!(super::describe(&minimal()), "first 00000000000000a1#1 joining out held=0 highest=0");
     }
 
     #[test]
     fn a_datagram_with_everything_shows_everything() {
         assert_eq!(
             super::describe(&full()),
-            "second b2#70000 primary paired held=7 highest=9 holding up ready wish proof leave freeze rolled-back \
-             admitted=a1 claim=9 echo=a1#41 grant=a1#40/4/10s release=5 cannot=6"
+            "second 00000000000000b2#70000 primary paired held=7 highest=9 holding up ready wish proof leave freeze rolled-back \
+             admitted=00000000000000a1 claim=9 echo=00000000000000a1#41 grant=00000000000000a1#40/4/10s release=5 cannot=6"
         );
     }
 }

@@ -146,6 +146,7 @@ impl Bench {
     fn answer_takes_while_in_contact(&mut self, beats: u64) {
         for _ in 0..beats {
             self.contact(H);
+            self.answer_stores(Some(Token::NONE));
             self.answer_access(true);
             self.answer_take(TakeResult::Taken);
         }
@@ -275,6 +276,14 @@ impl Bench {
     pub fn answer_highest(&mut self, highest: Option<Token>) {
         let job = self.find(|o| if let Output::ReadHighest { job } = o { Some(*job) } else { None });
         self.input(Input::HighestRead { job: job.expect("the stores were asked"), highest });
+    }
+
+    /// Answers the last question to the stores, if there was one.
+    pub fn answer_stores(&mut self, highest: Option<Token>) {
+        let job = self.find(|o| if let Output::ReadHighest { job } = o { Some(*job) } else { None });
+        if let Some(job) = job {
+            self.input(Input::HighestRead { job, highest });
+        }
     }
 
     /// Answers the last take, if there was one (a second answer is ignored by the node).
