@@ -5,7 +5,7 @@ use super::io::{Epoch, Event, Generation, Output, StopReason};
 use super::node::{Node, Release, Resources, RoleState};
 use super::time::{Instant, Span};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Demoting {
     reason: StopReason,
     token: Token,
