@@ -9,6 +9,8 @@
 mod agents;
 #[path = "model/catalogue.rs"]
 mod catalogue;
+#[path = "model/choices.rs"]
+mod choices;
 #[path = "model/driver.rs"]
 mod driver;
 #[path = "model/judge.rs"]
@@ -19,6 +21,8 @@ mod machine;
 mod search;
 #[path = "model/setup.rs"]
 mod setup;
+#[path = "model/states.rs"]
+mod states;
 #[path = "model/world.rs"]
 mod world;
 
