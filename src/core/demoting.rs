@@ -7,7 +7,7 @@ use super::mutant::{self, Mutant};
 use super::node::{Node, Release, Resources, RoleState};
 use super::time::{Instant, Span};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Demoting {
     reason: StopReason,
     token: Token,

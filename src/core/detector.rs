@@ -5,7 +5,7 @@ use super::settings::Settings;
 use super::time::{Instant, Span};
 
 /// What the silence of the peer means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
     Present,
     /// Silent for D/2.
@@ -15,7 +15,7 @@ pub enum Presence {
 }
 
 /// Contact with the peer, dated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub struct Detector {
     started: Instant,
     contact: Option<Instant>,

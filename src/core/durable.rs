@@ -4,7 +4,7 @@ use super::io::Generation;
 use super::record::Record;
 
 /// One write at a time; changes that come meanwhile go out together with the next.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Durable {
     wanted: Record,
     generation: Generation,

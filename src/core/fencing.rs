@@ -10,7 +10,7 @@ use super::settings::{DataModel, FirstShooter, Plan};
 use super::time::{Instant, Span};
 
 /// One fence attempt under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub struct Attempt {
     job: Job,
     started: Instant,
@@ -20,7 +20,7 @@ pub struct Attempt {
 }
 
 /// Everything launched at the peer, and what came of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Hash, Default)]
 pub struct Fencing {
     probe: Option<Job>,
     /// The beginning of the silence in which the last probe was launched: one probe a silence.

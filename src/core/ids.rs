@@ -54,7 +54,7 @@ impl Token {
 }
 
 /// One life of a daemon: random at each start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incarnation(pub u64);
 
 /// One life of a machine: the kernel's `/proc/sys/kernel/random/boot_id`.
@@ -66,7 +66,7 @@ pub struct BootId(pub [u8; 16]);
 pub struct SystemUuid(pub [u8; 16]);
 
 /// Number of a datagram within one incarnation, rising by one with each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Seq(pub u64);
 
 /// Digest of the safety-relevant configuration: equal on both nodes or nobody takes over.

@@ -14,15 +14,15 @@ use super::record::{ProofKind, Record};
 use super::time::{Instant, Span};
 
 /// Version of the record within one daemon's life, rising by one with each change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Generation(pub u64);
 
 /// One probe, attempt, take or question to the fence agents; an answer names the job that it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Job(pub u64);
 
 /// One start or stop of the resource group; an answer of an older epoch is stale and ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Epoch(pub u64);
 
 /// What a fence agent's success covers (protocol section 1).
@@ -35,7 +35,7 @@ pub enum Scope {
 }
 
 /// The verified outcome of one fence attempt. `Unknown` never promotes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FenceResult {
     /// Verified by reading back; `verified_by` are the agents that read it.
     Confirmed { scope: Scope, verified_by: AgentSet },
@@ -46,7 +46,7 @@ pub enum FenceResult {
 }
 
 /// What a status probe read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PowerReading {
     /// Every outlet and supply of the node reads off, stably.
     Off {
@@ -57,7 +57,7 @@ pub enum PowerReading {
 }
 
 /// The `seen` of an exclusive take (protocol section 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// The stored token must be at most this, or minted by the caller's node.
     AtMost(Token),
@@ -66,14 +66,14 @@ pub enum Seen {
 }
 
 /// The compare-and-swap at the resource: succeeds iff `new` is above the stored token and the stored one satisfies `seen`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Take {
     pub new: Token,
     pub seen: Seen,
 }
 
 /// The outcome of a take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakeResult {
     /// Stored durably, peer revoked, own access restored, all verified.
     Taken,
@@ -157,7 +157,7 @@ pub enum Command {
 }
 
 /// Why the core does what it does: the trace, the journal and `why` print these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     LeaseEnded,
     StaleToken { peer_holds: Token },

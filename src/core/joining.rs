@@ -8,7 +8,7 @@ use super::record::ProofKind;
 use super::takeover::TakingOver;
 use super::time::{Instant, Timer};
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Hash, Default)]
 pub struct Joining {
     /// The stop at the start could not be verified within its budget.
     pub stuck: bool,

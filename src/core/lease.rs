@@ -24,7 +24,7 @@ pub fn right_by_contact(sent: Instant, settings: &Settings) -> Instant {
 }
 
 /// How long this node's own promises last, so that a start may rely on the end of the peer's lease.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub struct Promise {
     started: Instant,
     last_receipt: Option<Instant>,

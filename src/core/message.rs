@@ -64,7 +64,7 @@ pub struct Notices {
 }
 
 /// One datagram. Sent on every link at each interval, and at once in answer to a renewal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Datagram {
     pub sender: NodeId,
     pub incarnation: Incarnation,

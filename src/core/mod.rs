@@ -6,6 +6,7 @@ mod demoting;
 mod detector;
 mod durable;
 mod fencing;
+mod fingerprint;
 pub mod ids;
 pub mod invariants;
 pub mod io;
@@ -28,6 +29,7 @@ mod text;
 pub mod time;
 
 pub use detector::Presence;
+pub use fingerprint::Lens;
 pub use ids::*;
 pub use io::*;
 pub use message::*;

@@ -27,7 +27,7 @@ use super::takeover::TakingOver;
 use super::time::{Instant, Span, Timer, Timers};
 
 /// What a former daemon of this boot left in the run-time directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunTime {
     /// Any daemon of this boot has heard the peer.
     pub had_contact: bool,
@@ -35,7 +35,7 @@ pub struct RunTime {
 }
 
 /// A lease under which a former daemon of this boot acted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunTimeLease {
     pub token: Token,
     pub deadline: Instant,
@@ -43,7 +43,7 @@ pub struct RunTimeLease {
 }
 
 /// The role with what belongs to it alone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(super) enum RoleState {
     Joining(Joining),
     Standby(Standby),
@@ -53,7 +53,7 @@ pub(super) enum RoleState {
 }
 
 /// What runs of the service here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Resources {
     /// Verified: nothing.
     Stopped,
@@ -64,7 +64,7 @@ pub(super) enum Resources {
 }
 
 /// A token under which this node asks to start by `Agreed`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct Claim {
     pub token: Token,
     /// The first datagram that showed it without a break: an older grant does not count (K2).
@@ -72,7 +72,7 @@ pub(super) struct Claim {
 }
 
 /// A release that is shown, and when its showing began.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct Release {
     pub token: Token,
     pub since: Instant,

@@ -1,7 +1,9 @@
 //! Which datagrams count (protocol section 5), and what the peer last said in one that did.
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
+use super::fingerprint::LOGGED;
 use super::ids::{Incarnation, NodeId, Seq, Token};
 use super::message::{Datagram, Echo};
 use super::mutant::{self, Mutant};
@@ -21,7 +23,7 @@ pub enum Verdict {
 }
 
 /// The last datagram that counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub struct Accepted {
     pub datagram: Datagram,
     pub received: Instant,
@@ -33,7 +35,7 @@ pub struct Accepted {
 }
 
 /// Everything known of the peer in this incarnation.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Peer {
     me: NodeId,
     incarnation: Incarnation,
@@ -198,6 +200,17 @@ impl SentLog {
     }
 }
 
+/// What nobody can echo any more is nothing (`fingerprint`).
+impl Hash for SentLog {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        for (seq, at) in &self.log {
+            hasher.write_u16(u16::from(LOGGED));
+            hasher.write_u64(seq.0);
+            at.hash(hasher);
+        }
+    }
+}
+
 /// How many incarnations of the peer are remembered against replays. An attacker would need recordings of more
 /// than this many, under one key, to prolong a promise by replaying them in turn.
 const INCARNATIONS: usize = 64;
@@ -208,6 +221,11 @@ const WINDOW: u64 = 1024;
 #[derive(Debug, Clone, Default)]
 struct Seen {
     windows: VecDeque<(Incarnation, Window)>,
+}
+
+/// Which datagrams can still arrive, and whether for the first time, is a state of the network (`fingerprint`).
+impl Hash for Seen {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Seen {

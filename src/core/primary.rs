@@ -12,7 +12,7 @@ use super::settings::{Plan, PowerOn};
 use super::takeover::{self, Former};
 use super::time::{Instant, Timer};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Primary {
     proof: ProofKind,
     /// Acts without a lease; changes only when the record says so.
@@ -27,7 +27,7 @@ pub struct Primary {
 }
 
 /// A newer token on the way: minted and durable, taken at the store, written as held.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 enum Remint {
     Minting(Token),
     Taking(Token, Job),
@@ -35,7 +35,7 @@ enum Remint {
 }
 
 /// This node's own access, which a peer's attempt may have revoked (K20).
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Hash, Default)]
 struct Access {
     now: bool,
     again_at: Option<Instant>,

@@ -9,12 +9,12 @@ use super::record::{ProofKind, Record};
 use super::settings::{Plan, PromoteAfter, Settings};
 
 /// That the peer cannot act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Proof {
     inner: Inner,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Inner {
     Fenced { scope: Scope, by: AgentSet },
     Released,

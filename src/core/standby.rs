@@ -11,7 +11,7 @@ use super::record::ProofKind;
 use super::takeover::TakingOver;
 use super::time::{Instant, Timer};
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Hash, Default)]
 pub struct Standby {
     /// A frozen primary has been heard since this node froze: from then on, a primary that is not frozen means thaw.
     freeze_shared: bool,

@@ -15,7 +15,7 @@ use super::proof::Proof;
 use super::record::{ProofKind, Record};
 use super::time::{Instant, Span, Timer};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct TakingOver {
     stage: Stage,
     /// What a voided proof takes back; set before the first write.
@@ -23,7 +23,7 @@ pub struct TakingOver {
 }
 
 /// The part of the record that a proof changes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub struct Former {
     pub held_token: Token,
     pub held_proof: Option<ProofKind>,
@@ -36,7 +36,7 @@ impl Former {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Stage {
     /// No proof yet: attempts, until proof, contact, or an operator's word.
     Attempting,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A point on CLOCK_BOOTTIME of one machine, in nanoseconds since its boot (protocol section 2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub u64);
 
 /// A length of time in nanoseconds.
@@ -138,7 +138,7 @@ impl Timer {
 }
 
 /// The one timer table.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Hash, Default)]
 pub struct Timers {
     due: [Option<Instant>; Timer::ALL.len()],
 }
