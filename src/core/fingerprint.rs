@@ -76,13 +76,13 @@ impl Hash for State<'_> {
         (&n.peer, &n.detector, &n.promise, n.right_until).hash(h);
         (&n.role, &n.record, &n.fencing, n.resources).hash(h);
         (n.recordless, n.readiness, n.is_ready, n.links_usable, n.had_contact_this_boot).hash(h);
-        (n.acting_since, n.fenced_at, n.called, n.attentive_since).hash(h);
+        (n.fenced_at, n.called, n.attentive_since).hash(h);
         (n.named, n.thaw_asked, n.freeze_asked, n.finished, n.taking_back, n.send_now).hash(h);
         (n.power_on_due, n.powered_on > 0, n.peer_record_is_old, n.presence, n.digest_differs).hash(h);
         (n.claim.map(|c| c.token), n.release, n.cannot).hash(h);
         (n.stopping, n.backoff_until, n.settle_until, &n.timers).hash(h);
         // After its incarnation a sequence is one of this node's own.
-        let since = (n.idle_since, n.wish_since, n.leave_since, n.claim.and_then(|c| c.since));
+        let since = (n.idle_since, n.acting_since, n.wish_since, n.leave_since, n.claim.and_then(|c| c.since));
         (n.identity.incarnation, since).hash(h);
     }
 }

@@ -19,6 +19,7 @@ mod peer;
 mod primary;
 mod proof;
 pub mod record;
+mod remint;
 pub mod settings;
 mod settle;
 mod speak;

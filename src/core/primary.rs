@@ -2,12 +2,13 @@
 
 use super::detector::Presence;
 use super::ids::{Incarnation, Token};
-use super::io::{Event, Job, Output, Seen, StopReason, TakeResult};
+use super::io::{Event, Job, Output};
 use super::lease;
 use super::message::{Activity, Datagram, Role, Standing};
 use super::mutant::{self, Mutant};
 use super::node::{Node, Resources, RoleState};
 use super::record::ProofKind;
+use super::remint::Remint;
 use super::settings::{Plan, PowerOn};
 use super::takeover::{self, Former};
 use super::time::{Instant, Timer};
@@ -18,20 +19,12 @@ pub struct Primary {
     /// Acts without a lease; changes only when the record says so.
     sole: bool,
     admitted: Option<Incarnation>,
-    remint: Option<Remint>,
+    pub(super) remint: Option<Remint>,
     /// What is being written because of a proof of a silent peer: contact takes it back.
     going_sole: Option<Former>,
     /// The operator thaws: lease-free right given up before the standby asks.
     thawing: bool,
     access: Access,
-}
-
-/// A newer token on the way: minted and durable, taken at the store, written as held.
-#[derive(Debug, Clone, Copy, Hash)]
-enum Remint {
-    Minting(Token),
-    Taking(Token, Job),
-    Writing(Token),
 }
 
 /// This node's own access, which a peer's attempt may have revoked (K20).
@@ -84,7 +77,7 @@ impl Node {
         self.out(Output::StartResources { epoch, token, proof });
     }
 
-    fn primary(&mut self) -> Option<&mut Primary> {
+    pub(super) fn primary(&mut self) -> Option<&mut Primary> {
         match &mut self.role {
             RoleState::Primary(primary) => Some(primary),
             RoleState::Joining(_) | RoleState::Standby(_) | RoleState::TakingOver(_) | RoleState::Demoting(_) => None,
@@ -219,7 +212,7 @@ impl Node {
     }
 
     /// The peer, which knows this primary, is `Out` and does not ask to be admitted. One that is still joining will.
-    fn stands_aside(&self, said: &Datagram) -> bool {
+    pub(super) fn stands_aside(&self, said: &Datagram) -> bool {
         let knows = self.peer.accepted().zip(self.acting_since).is_some_and(|(a, since)| a.echo_seq >= since);
         let aside = said.standing == Standing::Out && !said.wish && !said.holding;
         knows && aside && said.role != Role::Joining
@@ -338,98 +331,6 @@ impl Node {
     pub(super) fn take_back_sole(&mut self) {
         let Some(former) = self.primary().and_then(|p| p.going_sole.take()) else { return };
         self.take_back(former, Standing::Paired);
-    }
-
-    // --- a newer token ---------------------------------------------------------------------------------------
-
-    fn begin_remint(&mut self) {
-        if self.primary().is_some_and(|p| p.remint.is_none())
-            && let Some(token) = self.mint()
-            && let Some(primary) = self.primary()
-        {
-            primary.remint = Some(Remint::Minting(token));
-            self.again = true;
-        }
-    }
-
-    /// A higher token was seen, of an abandoned attempt: mint above it, take, and go on with the new one (K8).
-    fn step_remint(&mut self, now: Instant) {
-        let record = *self.record.wanted();
-        let busy = mutant::on(Mutant::SeenTokenIgnored)
-            || !self.retry_due(now)
-            || self.fencing.is_attempting()
-            || self.fencing.proof().is_some()
-            || self.record.failed();
-        let RoleState::Primary(primary) = &self.role else { return };
-        match primary.remint {
-            None if record.highest_token > record.held_token && self.in_contact() && !busy => self.begin_remint(),
-            Some(Remint::Minting(token)) if self.is_minted(token) => self.take_or_hold(token),
-            Some(Remint::Writing(token)) if self.record.written().held_token == token => self.finish_remint(token),
-            None | Some(Remint::Minting(_) | Remint::Taking(..) | Remint::Writing(_)) => {}
-        }
-    }
-
-    fn take_or_hold(&mut self, token: Token) {
-        if self.record.wanted().highest_token > token {
-            // A higher one was seen while this one was written.
-            self.set_remint(None);
-            self.begin_remint();
-        } else if self.is_exclusive() {
-            let seen = self.hears().map_or(self.record.written().held_token, |d| d.highest_token);
-            let job = self.take(token, Seen::AtMost(seen.max(self.record.written().held_token)));
-            self.set_remint(Some(Remint::Taking(token, job)));
-        } else {
-            self.hold(token);
-        }
-    }
-
-    fn hold(&mut self, token: Token) {
-        self.record.change(|r| r.held_token = token);
-        self.set_remint(Some(Remint::Writing(token)));
-        self.again = true;
-    }
-
-    fn finish_remint(&mut self, token: Token) {
-        self.set_remint(None);
-        let deadline = self.right_until.expect("a primary has a right, or has demoted");
-        let sole = self.acts_sole();
-        self.out(Output::ArmLease { deadline, token, sole });
-        self.out(Output::TokenChanged { token });
-        self.send_now = true;
-    }
-
-    fn set_remint(&mut self, remint: Option<Remint>) {
-        if let Some(primary) = self.primary() {
-            primary.remint = remint;
-        }
-    }
-
-    /// A primary that takes acts on under the *new* token; a primary whose take is refused demotes.
-    pub(super) fn note_remint_take(&mut self, job: Job, result: TakeResult, now: Instant) {
-        let RoleState::Primary(Primary { remint: Some(Remint::Taking(token, asked)), .. }) = self.role else { return };
-        if asked != job {
-            return;
-        }
-        match result {
-            TakeResult::Taken => {
-                let from = self.record.wanted().held_token;
-                self.report(Event::TokenReminted { from, to: token });
-                if self.hears().copied().is_some_and(|d| self.stands_aside(&d)) {
-                    self.want_standing(Standing::Sole);
-                }
-                self.hold(token);
-            }
-            TakeResult::Refused { highest } => {
-                self.report(Event::TakeFailed { result });
-                self.see_token(highest);
-                self.become_demoting(StopReason::TakeRefused { highest }, now);
-            }
-            TakeResult::Unknown => {
-                self.report(Event::TakeFailed { result });
-                self.set_remint(None);
-                self.retry_after(now, self.settings.interval);
-            }
-        }
     }
 
     /// While the peer was out of sight it may have tried to shut this node out (K20).
