@@ -144,8 +144,9 @@ fn start(rng: &mut Rng) -> Vec<(u64, Action)> {
     vec![(0, Action::Start(first)), (late, Action::Start(first.peer()))]
 }
 
-/// Everything works again. Twice, because a shot or a late command may still land after the first time; and an
-/// operator takes back what only an operator may.
+/// Everything works again. Twice, because a shot or a late command may still land after the first time; then an
+/// operator takes back what only an operator may, and once more, because a node that could prove nothing before that
+/// has shot its peer only then.
 fn heal(schedule: &mut Vec<(u64, Action)>, setup: &Setup, from: u64) -> u64 {
     let n = &setup.nodes[0];
     let round = n.boot + n.join_wait + n.dead_after + n.head_start + 2 * n.fence_bound + n.term + n.start_backoff;
@@ -158,7 +159,8 @@ fn heal(schedule: &mut Vec<(u64, Action)>, setup: &Setup, from: u64) -> u64 {
             schedule.push((asked, Action::Operator { node, operator: Operator::Plain(command) }));
         }
     }
-    asked + 2 * round
+    schedule.push((asked + round, Action::Mend));
+    asked + 3 * round
 }
 
 /// One fault on its way into the schedule.
@@ -297,8 +299,8 @@ impl Drawing<'_> {
         self.now(Action::Snatch(Snatch { from, pattern: Pattern(vec![property]), how, count }));
     }
 
-    fn mode(&mut self) -> DeviceMode {
-        let late = DeviceMode::Late(self.rng.between(500, 20_000) * MS);
+    fn mode(&mut self, latest: u64) -> DeviceMode {
+        let late = DeviceMode::Late(self.rng.between(500, latest) * MS);
         self.rng.pick(&[
             DeviceMode::Refuses,
             DeviceMode::Unreachable,
@@ -309,13 +311,14 @@ impl Drawing<'_> {
     }
 
     fn device(&mut self, node: NodeId) {
-        let mode = self.mode();
+        let mode = self.mode(20_000);
         self.now(Action::Bmc { node, mode });
         self.later(Action::Bmc { node, mode: DeviceMode::Works });
     }
 
     fn store(&mut self, node: NodeId) {
-        let mode = self.mode();
+        // A revocation that lands later than its agent declares (`settle`) is one that nobody can allow for.
+        let mode = self.mode(2_000);
         self.now(Action::Store { node, mode });
         self.later(Action::Store { node, mode: DeviceMode::Works });
     }
