@@ -91,12 +91,13 @@ impl Node {
 
     fn heed_freeze(&mut self) {
         let Some(said) = self.hears().copied().filter(|d| d.holding && d.role == Role::Primary) else { return };
-        let RoleState::Standby(standby) = &mut self.role else { return };
         let frozen = self.record.wanted().frozen;
         if said.notices.freeze {
-            standby.freeze_shared = true;
             if !frozen {
                 self.freeze();
+            }
+            if let RoleState::Standby(standby) = &mut self.role {
+                standby.freeze_shared = true;
             }
             return;
         }
@@ -111,6 +112,9 @@ impl Node {
     pub(super) fn freeze(&mut self) {
         self.want_standing(Standing::Out);
         self.record.change(|r| r.frozen = true);
+        if let RoleState::Standby(standby) = &mut self.role {
+            standby.freeze_shared = false;
+        }
         self.report(Event::Frozen);
     }
 

@@ -150,7 +150,7 @@ impl Picture {
             me: self.me(&status),
             peer: self.peer(&status, beats),
             lease: self.lease(&status, node, at, now),
-            can_fail_over: can_fail_over(&status),
+            can_fail_over: self.can_fail_over(&status),
             blocked: self.blocked(&status, now),
             incident: self.incident(&status),
             frozen: status.frozen,
@@ -246,6 +246,17 @@ impl Picture {
         }
     }
 
+    fn can_fail_over(&self, status: &Status) -> CanFailOver {
+        let mut reasons: Vec<Reason> = status.hindrances.iter().copied().map(Reason::from).collect();
+        let peer = self.name(self.me.peer());
+        if status.role == Role::TakingOver {
+            let text = format!("a take-over is under way: {peer} has not been proven harmless yet");
+            reasons.push(Reason { text, remedy: None });
+        }
+        let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };
+        CanFailOver { answer, reasons }
+    }
+
     fn incident(&self, status: &Status) -> Option<Incident> {
         (status.presence == Presence::Lost).then(|| Incident {
             id: status.incident,
@@ -324,12 +335,6 @@ impl Picture {
             long: meter.longer_than(allowed.half()),
         }
     }
-}
-
-fn can_fail_over(status: &Status) -> CanFailOver {
-    let reasons: Vec<Reason> = status.hindrances.iter().copied().map(Reason::from).collect();
-    let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };
-    CanFailOver { answer, reasons }
 }
 
 /// Of an earlier life of this daemon: kind and token are in the record.
