@@ -69,9 +69,9 @@ impl Fencing {
         self.retry_at
     }
 
-    /// The last attempt of this silence came to nothing.
+    /// An attempt of this silence came to nothing, and none has succeeded since.
     pub fn has_failed(&self) -> bool {
-        self.retry_at.is_some() && self.tries > 0
+        self.tries > 1 || self.tries == 1 && self.retry_at.is_some()
     }
 
     /// The token that the attempt behind the proof took at the store.
