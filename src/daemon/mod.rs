@@ -31,6 +31,7 @@ use crate::os::links::Link;
 use crate::os::notify::Notifier;
 use crate::os::record::{Finding, RecordError, RecordFile};
 use crate::os::runtime::RunTime;
+use crate::os::secret::SecretError;
 use crate::os::stall::StallMeter;
 use crate::os::{keyfile, log, machine};
 use crate::wire::Keyring;
@@ -95,7 +96,9 @@ pub fn is_permanent(error: &anyhow::Error) -> bool {
         )
     );
     let record = matches!(error.downcast_ref(), Some(RecordError::Damaged { .. } | RecordError::OtherVersion { .. }));
-    config || record || error.is::<FenceError>()
+    // One that cannot be read now may lie on a file system that is still being mounted.
+    let key = !matches!(error.downcast_ref(), None | Some(SecretError::Unreadable { .. }));
+    config || record || key || error.is::<FenceError>()
 }
 
 /// Runs until the clean stop is over.

@@ -65,6 +65,6 @@ pub fn logs(pair: &Pair) -> [String; 2] {
     BOTH.map(|node| std::fs::read_to_string(pair.world.home(node).join("daemon.log")).unwrap_or_default())
 }
 
-fn told<T>(result: anyhow::Result<T>) -> T {
+pub fn told<T>(result: anyhow::Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error:#}"))
 }
