@@ -3,7 +3,7 @@
 use crate::cli::args::Simulate;
 use crate::config::Checked;
 use crate::core::{NodeId, Plan};
-use crate::sim::text::Range;
+use crate::sim::text::{NODES, Range};
 use crate::sim::{NodeSetup, Rng, Setup};
 
 const MS: u64 = 1_000_000;
@@ -18,8 +18,6 @@ const STORAGE: Range = Range(5 * MS, 50 * MS);
 /// Three stalls in four are within what most configurations tolerate, one is not.
 const STALLS: Range = Range(100 * MS, 4 * SECOND);
 const STALL_EVERY: u64 = 24 * 3600 * SECOND;
-/// An IPMI controller is read back about this often.
-const POLL: u64 = 250 * MS;
 
 /// All times in nanoseconds, drawn evenly between both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +57,7 @@ impl Figures {
     pub fn setup(&self, checked: &Checked, rng: &mut Rng) -> Setup {
         let config = &checked.config;
         let plan = config.fence.plan;
-        let nodes =
-            [NodeId::First, NodeId::Second].map(|me| self.around(NodeSetup::of(&config.settings(me)), checked, rng));
+        let nodes = NODES.map(|me| self.around(NodeSetup::of(&config.settings(me)), checked, rng));
         Setup {
             seed: rng.draw(),
             nodes,
@@ -74,15 +71,23 @@ impl Figures {
         }
     }
 
+    /// An attempt is one way to the device, where the `off` lands, a time until it is read back, and one way from there:
+    /// how long that time is, if the `off` lands at the share of the attempt at which the configuration expects it.
+    /// Whether both nodes of a partition get shot hangs on it.
+    fn poll(&self, checked: &Checked) -> u64 {
+        let whole = checked.arithmetic.bounds.fence.as_ref().map_or(0, |fence| fence.typical.0);
+        let landing = NODES.map(|target| landing(checked, target)).into_iter().max().unwrap_or_default();
+        let middle = self.fence_latency.0 / 2 + self.fence_latency.1 / 2;
+        let ways = u128::from(middle) * 2 * u128::from(landing) / u128::from(whole.max(1));
+        let rest = middle.saturating_sub(u64::try_from(ways).unwrap_or(u64::MAX));
+        rest.max(MS).min(self.fence_latency.0) / 1000 * 1000
+    }
+
     fn around(&self, node: NodeSetup, checked: &Checked, rng: &mut Rng) -> NodeSetup {
         let t = &checked.config.timing;
         let rho = i64::from(t.drift_ppm);
-        let poll = (self.fence_latency.0 / 4).clamp(MS, POLL) / 1000 * 1000;
-        // The attempt is one way to the device and one back, with one reading in between.
-        let bmc = in_microseconds(Range(
-            self.fence_latency.0.saturating_sub(poll),
-            self.fence_latency.1.saturating_sub(poll),
-        ));
+        let poll = self.poll(checked);
+        let bmc = in_microseconds(Range(self.fence_latency.0 - poll, self.fence_latency.1 - poll));
         NodeSetup {
             pause: t.pause.0,
             stop_budget: t.stop_budget.0,
@@ -100,6 +105,13 @@ impl Figures {
             ..node
         }
     }
+}
+
+/// How long it usually takes until an `off` of the first level has landed on this node.
+fn landing(checked: &Checked, target: NodeId) -> u64 {
+    let agents = || checked.config.agents_against(target);
+    let first = agents().map(|agent| agent.level).min();
+    agents().filter(|agent| Some(agent.level) == first).map(|agent| agent.typical.0).max().unwrap_or_default()
 }
 
 /// What a script can say, so that the worlds of its schedule are the same.

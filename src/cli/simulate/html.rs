@@ -30,8 +30,8 @@ pub fn page(report: &Report) -> anyhow::Result<String> {
         escaped(&render::assumed(&report.assumed)),
         escaped(&render::safety(report))
     );
-    html +=
-        &format!("<h2>Time without service, from the fault on</h2>\n{}\n{}\n", table(report), plot::outages(report)?);
+    let (remarks, plot) = (list(&render::remarks(&report.faults)), plot::outages(report)?);
+    html += &format!("<h2>Time without service, from the fault on</h2>\n{}\n{remarks}\n{plot}\n", table(report));
     html +=
         &format!("<h2>False failovers</h2>\n{}\n{}\n", list(&render::false_failovers(report)), plot::stalls(report)?);
     html += &report.worst.as_ref().map(worst).unwrap_or_default();
@@ -55,6 +55,9 @@ fn row(row: &Row) -> String {
 }
 
 fn list(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
     let items: String = lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect();
     format!("<ul>\n{items}</ul>")
 }

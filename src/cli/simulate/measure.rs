@@ -65,6 +65,8 @@ pub struct Row {
     pub primary_shot: u64,
     pub standby_shot: u64,
     pub both_shot: u64,
+    /// Both acted for the service at one moment.
+    pub both_acted: u64,
     pub histogram: Vec<Bar>,
     /// Every outage, sorted, for plots; of those that are still down [`FOR_GOOD`].
     #[serde(skip)]
@@ -176,7 +178,7 @@ fn ran(samples: &[Sample], fault: Fault) -> impl Iterator<Item = &Ran> {
 pub fn row(samples: &[Sample], fault: Fault) -> Row {
     let of_fault = || samples.iter().filter(|s| s.job.fault == fault);
     let count = |what: fn(&Ran) -> bool| ran(samples, fault).filter(|r| what(r)).count() as u64;
-    let mut outages: Vec<u64> = ran(samples, fault).map(|r| lasting(r)).collect();
+    let mut outages: Vec<u64> = ran(samples, fault).map(lasting).collect();
     outages.sort_unstable();
     Row {
         fault: fault.to_string(),
@@ -188,6 +190,7 @@ pub fn row(samples: &[Sample], fault: Fault) -> Row {
         primary_shot: count(|r| r.shot[0]),
         standby_shot: count(|r| r.shot[1]),
         both_shot: count(Ran::both_shot),
+        both_acted: count(|r| r.both_acted),
         histogram: histogram(&outages),
         outages,
     }

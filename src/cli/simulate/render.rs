@@ -27,6 +27,7 @@ pub fn text(report: &Report, width: usize) -> String {
     page.table(&table(&report.faults));
     heading(&mut page, "What the nodes did");
     page.table(&deeds(&report.faults));
+    remarks(&report.faults).iter().for_each(|line| page.wrapped("  - ", line, Paint::Plain));
     report.faults.iter().filter(|row| !row.histogram.is_empty()).for_each(|row| histogram(&mut page, row));
     heading(
         &mut page,
@@ -97,13 +98,28 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
 }
 
 fn deeds(rows: &[Row]) -> Vec<Vec<String>> {
-    let head = ["  fault", "worlds", "primary shot", "standby shot", "both shot", "never whole"];
+    let head = ["  fault", "worlds", "primary shot", "standby shot", "both shot", "both acted"];
     let mut lines = vec![head.map(String::from).to_vec()];
     for row in rows {
         let mut line = vec![format!("  {}", row.fault), row.worlds.to_string()];
-        line.extend([row.primary_shot, row.standby_shot, row.both_shot].map(|n| share(n, row)));
-        line.push(row.never_whole.to_string());
+        line.extend([row.primary_shot, row.standby_shot, row.both_shot, row.both_acted].map(|n| share(n, row)));
         lines.push(line);
+    }
+    lines
+}
+
+/// What the tables call for.
+pub fn remarks(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if rows.iter().any(|row| row.both_shot > 0) {
+        lines.push(String::from(
+            "Where each shot the other, the second fired before the `off` of the first had landed: a longer fence.head_start \
+             is the remedy.",
+        ));
+    }
+    let never: u64 = rows.iter().map(|row| row.never_whole).sum();
+    if never > 0 {
+        lines.push(format!("In {never} worlds the pair never became whole; they are not part of these figures."));
     }
     lines
 }
@@ -171,7 +187,10 @@ fn lengths(f: &False) -> Vec<Vec<String>> {
 pub fn safety(report: &Report) -> String {
     let mut text = match report.both_acted {
         0 => String::from("At no moment of any world did both nodes act."),
-        n => format!("In {n} worlds both nodes acted at one moment."),
+        n => format!(
+            "In {n} worlds both nodes acted at one moment, after an assumption was broken if none is named below (such as a \
+             machine that stood still for longer than lease.pause, where nothing switches its power off; docs/SAFETY.md)."
+        ),
     };
     let broken: Vec<String> =
         report.broken.iter().filter(|(_, n)| **n > 0).map(|(g, n)| format!("{g} in {n}")).collect();

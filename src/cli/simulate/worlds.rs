@@ -2,7 +2,7 @@
 
 use crate::config::Checked;
 use crate::core::NodeId;
-use crate::sim::text::show_time;
+use crate::sim::text::{NODES, show_time};
 use crate::sim::{Action, Case, Guarantee, Rng, World, surviving};
 
 use super::faults::{Drawing, Drawn, Fault};
@@ -94,7 +94,7 @@ pub fn run(checked: &Checked, figures: &Figures, job: Job) -> Sample {
 pub fn play(checked: &Checked, figures: &Figures, job: Job, tracing: bool) -> Played {
     let mut rng = Rng::new(job.seed);
     let setup = figures.setup(checked, &mut rng);
-    let start = [NodeId::First, NodeId::Second].map(|node| (0, Action::Start(node)));
+    let start = NODES.map(|node| (0, Action::Start(node)));
     let mut world = World::new(setup, start.to_vec(), tracing);
     let Some(primary) = become_whole(&mut world) else {
         return Played { world, end: End::NeverWhole, calm: 0 };
