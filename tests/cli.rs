@@ -63,7 +63,7 @@ fn help_names_every_subcommand_and_the_exit_statuses() {
     {
         assert!(text.contains(&format!("\n  {name} ")), "{name} is missing in:\n{text}");
     }
-    for name in ["why", "init-record", "clear-alarms", "stop", "version"] {
+    for name in ["why", "init-record", "clear-alarms", "stop", "version", "explain", "simulate"] {
         assert!(text.contains(&format!("\n  {name} ")), "{name} is missing in:\n{text}");
     }
     assert!(text.contains("2  the daemon cannot be reached"), "{text}");

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use super::simulate::faults::Fault;
+use crate::sim::text::{self, Range};
+
 /// Where the packages put the configuration.
 pub const CONFIG: &str = "/etc/leasehold/leasehold.toml";
 
@@ -64,6 +67,14 @@ pub enum Command {
     Check(Check),
     /// Write the safety case of a configuration: what protects what, what that assumes, and what would be better
     Explain(Explain),
+    /// Simulate faults in thousands of worlds of your pair: how long without service, how often for nothing
+    ///
+    /// Each world is a pair with the settings of your configuration, run by the same decisions that the daemon runs, and a
+    /// fault at a random moment. The rest is figures: measured by you and given below, or assumed and told. Nothing
+    /// touches a machine, and the same question always gets the same answer. docs/SIMULATE.md describes the JSON.
+    ///
+    /// Times are written 300ms, 1.5s, 2m or 24h; a range, drawn evenly, as 200ms..900ms.
+    Simulate(Simulate),
     /// Make a new cluster key
     Keygen(Keygen),
     /// Show both nodes, and whether a failover would work now
@@ -213,6 +224,64 @@ pub struct Explain {
     /// Print it as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Clone, Default, ClapArgs)]
+pub struct Simulate {
+    /// The configuration to simulate [default: that of --config]
+    #[arg(value_name = "FILE")]
+    pub path: Option<PathBuf>,
+
+    /// What happens, once in each world; may be given several times: primary-crash, standby-crash, partition[=30s],
+    /// pause[=20s] (of the primary's machine), flap[=2s] (all links), stall (as --stalls), or mix (two or three of them)
+    /// [default: primary-crash, standby-crash, partition, pause, flap]
+    #[arg(long, value_name = "FAULT", value_delimiter = ',')]
+    pub fault: Vec<Fault>,
+
+    /// How many worlds for each fault [default: 2000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub worlds: Option<u32>,
+
+    /// Round trip between the nodes [default: a quarter of heartbeat.round_trip up to all of it]
+    #[arg(long, value_name = "TIME[..TIME]", value_parser = text::range)]
+    pub round_trip: Option<Range>,
+
+    /// Share of datagrams lost on each link, such as 0.5% [default: 0%]
+    #[arg(long, value_name = "SHARE", value_parser = text::share)]
+    pub loss: Option<u32>,
+
+    /// A whole fence attempt, from the order to its verified end [default: the typical time of the agents, a quarter less
+    /// or more]
+    #[arg(long, value_name = "TIME[..TIME]", value_parser = text::range)]
+    pub fence_latency: Option<Range>,
+
+    /// Start of all resources [default: 500ms..2s, at most their limits]
+    #[arg(long, value_name = "TIME[..TIME]", value_parser = text::range)]
+    pub start_time: Option<Range>,
+
+    /// Stop of all resources [default: 200ms..1s, at most their limits]
+    #[arg(long, value_name = "TIME[..TIME]", value_parser = text::range)]
+    pub stop_time: Option<Range>,
+
+    /// How long a node stands still when it stalls [default: 100ms..4s]
+    #[arg(long, value_name = "TIME[..TIME]", value_parser = text::range)]
+    pub stalls: Option<Range>,
+
+    /// How often each node stalls; only scales what is told for a year [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = text::time)]
+    pub stall_every: Option<u64>,
+
+    /// Replay one world, and print everything that happens in it
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["json", "html", "worlds"])]
+    pub seed: Option<u64>,
+
+    /// Print the JSON that docs/SIMULATE.md describes
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a page with plots, which needs no network and no script
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

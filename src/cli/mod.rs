@@ -20,6 +20,7 @@ mod init_record;
 mod keygen;
 mod man;
 mod page;
+pub mod simulate;
 mod socket;
 pub mod status;
 mod stop;
@@ -68,6 +69,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
+        Command::Simulate(options) => simulate::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),

@@ -11,9 +11,6 @@ use crate::core::{
 pub const POWER_AGENT: usize = 0;
 pub const STORE_AGENT: usize = 1;
 
-/// How often an attempt reads the power back.
-pub const POLL: u64 = 250_000_000;
-
 /// What a device, or one node's way to the storage, does with commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceMode {

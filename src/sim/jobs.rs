@@ -2,7 +2,7 @@
 
 use crate::core::{AgentSet, Input, Instant, Job as JobId, NodeId, TakeResult};
 
-use super::fence::{DeviceMode, Job, Landing, POLL, Request, Stage};
+use super::fence::{DeviceMode, Job, Landing, Request, Stage};
 use super::queue::Event;
 use super::text::name;
 use super::world::{Answer, World};
@@ -178,7 +178,7 @@ impl World {
 
     /// Reads the power again a little later, or gives up at the limit.
     fn poll_again(&mut self, slot: u32, job: Job) {
-        let next = self.now + POLL;
+        let next = self.now + self.setup.nodes[job.caller.peer().index()].poll;
         if next > job.limit {
             self.jobs.take(slot);
             return self.give_up(&job);

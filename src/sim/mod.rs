@@ -9,6 +9,7 @@
 //! | `machine`, `clock`, `disk`, `links`, `sealed`, `fence`, `resources` | the parts to which it happens |
 //! | `judges`, `liveness` | S1 to S5 and L2, L1, from what nodes did |
 //! | `script`, `action_text`, `text`, `matching` | scenarios, read and printed |
+//! | `settings` | a world for the settings of a real configuration |
 //! | `swarm`, `draw`, `shrink` | worlds drawn from seeds, and short schedules of those that fail |
 
 mod action;
@@ -34,15 +35,18 @@ mod rng;
 mod script;
 mod sealed;
 mod service;
+mod settings;
 mod setup;
 mod shrink;
 mod swarm;
-mod text;
+pub mod text;
 mod trace;
 mod world;
 
-pub use action::Action;
+pub use action::{Action, PathChange, Wires};
 pub use judges::{Guarantee, Promotion, Violation};
+pub use machine::Pause;
+pub use quiet::surviving;
 pub use rng::Rng;
 pub use script::{Outcome, Scenario};
 pub use setup::{NodeSetup, Setup};

@@ -44,6 +44,8 @@ pub struct NodeSetup {
     pub disk: Range,
     /// Round trip to the device that fences THIS node.
     pub bmc: Range,
+    /// How long after the order, and then how often, the power of THIS node is read back.
+    pub poll: u64,
     /// Round trip of this node to the storage.
     pub store: Range,
 }
@@ -81,13 +83,14 @@ impl Default for NodeSetup {
             ready: true,
             disk: Range(2 * MS, 2 * MS),
             bmc: Range(200 * MS, 200 * MS),
+            poll: 250 * MS,
             store: Range(10 * MS, 10 * MS),
         }
     }
 }
 
 /// The keys of [`NodeSetup`]; without a node's name before them they set both.
-pub const NODE_KEYS: [&str; 31] = [
+pub const NODE_KEYS: [&str; 32] = [
     "interval",
     "dead-after",
     "term",
@@ -118,6 +121,7 @@ pub const NODE_KEYS: [&str; 31] = [
     "ready",
     "disk",
     "bmc",
+    "poll",
     "store",
 ];
 
@@ -311,6 +315,7 @@ impl NodeSetup {
             "ready" => self.ready = text::yes(value)?,
             "disk" => self.disk = text::range(value)?,
             "bmc" => self.bmc = text::range(value)?,
+            "poll" => self.poll = text::time(value)?.max(MS),
             "store" => self.store = text::range(value)?,
             _ => return self.set_choice(key, value),
         }
@@ -367,6 +372,7 @@ impl NodeSetup {
             "ready" => show_yes(self.ready),
             "disk" => show_range(self.disk),
             "bmc" => show_range(self.bmc),
+            "poll" => show_time(self.poll),
             "store" => show_range(self.store),
             _ => self.get_choice(key),
         }

@@ -95,6 +95,18 @@ impl World {
         world
     }
 
+    /// Adds to the schedule of a world that is under way.
+    pub fn plan(&mut self, at: u64, action: Action) {
+        let index = self.schedule.len() as u32;
+        self.schedule.push((at, action));
+        self.queue.push(at.max(self.now), Event::Act { index });
+    }
+
+    /// All that was, or will be, done to this world.
+    pub fn schedule(&self) -> &[(u64, Action)] {
+        &self.schedule
+    }
+
     /// Lets everything happen that happens until then, that moment included.
     pub fn run_until(&mut self, until: u64) {
         while let Some((at, event)) = self.queue.pop_until(until) {

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::process::Signal;
 
 use super::bmc;
@@ -21,6 +21,7 @@ use super::pair::{News, Pair, What};
 use super::procs::Process;
 use super::world::{BOTH, Fencing, Plan, Timing, name};
 use crate::cli::exit::Exit;
+use crate::config::{self, Checked};
 use crate::control::Role;
 use crate::core::{Instant, NodeId, Span};
 use crate::os::clock;
@@ -52,6 +53,21 @@ impl Failover {
         self.written.since(self.last_contact)
     }
 
+    /// From the death of the primary until the other node's service wrote: what its clients missed.
+    pub fn outage(&self) -> Span {
+        self.written.since(self.killed)
+    }
+
+    /// The whole fence attempt, as the daemon saw it.
+    pub fn fence_latency(&self) -> Span {
+        self.proof.since(self.attempt)
+    }
+
+    /// From the end of the record's write until the service wrote.
+    pub fn start_time(&self) -> Span {
+        self.written.since(self.promoted)
+    }
+
     fn agent_time(&self) -> Span {
         self.agent[1].since(self.agent[0])
     }
@@ -65,20 +81,50 @@ impl Failover {
 pub fn run(count: u32, program: PathBuf, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut pair = Pair::build(Plan::new(program, TIMING, Fencing::StandIn))?;
     super::end_on_signals(pair.world.keeper())?;
+    let failovers = fail_over_often(&mut pair, count, out)?;
+    write!(out, "{}", distribution(&failovers))?;
+    pair.until("the pair is whole", PATIENCE, |pair, _| Ok(pair.whole()))?;
+    idle(&pair, out)?;
+    Ok(Exit::Fine)
+}
+
+/// What `simulate` is held against: real failovers, and what they were measured on.
+#[derive(Debug)]
+pub struct Measured {
+    pub config: Checked,
+    pub failovers: Vec<Failover>,
+    /// On the links of the last pair that was whole.
+    pub round_trip: Span,
+}
+
+/// Measures failovers of real daemons, in a world of their own.
+///
+/// # Errors
+/// The world cannot be made, or a failover does not come to its end.
+pub fn measure(count: u32, program: PathBuf) -> anyhow::Result<Measured> {
+    let mut pair = Pair::build(Plan::new(program, TIMING, Fencing::StandIn))?;
+    let failovers = fail_over_often(&mut pair, count, &mut std::io::sink())?;
+    let primary = pair.until("the pair is whole", PATIENCE, |pair, _| Ok(pair.whole()))?;
+    let file = pair.world.home(primary).join("leasehold.toml");
+    let config = config::load(&file).map_err(|diagnostics| anyhow!("{diagnostics}"))?;
+    let links = pair.status(primary).context("the primary does not answer")?.links;
+    let trips = links.iter().filter_map(|link| link.round_trip_us).max();
+    let round_trip = Span(trips.context("no link has a round trip")? * 1000);
+    Ok(Measured { config, failovers, round_trip })
+}
+
+fn fail_over_often(pair: &mut Pair, count: u32, out: &mut dyn Write) -> anyhow::Result<Vec<Failover>> {
     BOTH.into_iter().try_for_each(|node| pair.switch_on(node))?;
     let mut failovers = Vec::new();
     for number in 1..=count {
         let primary = pair.until("the pair is whole", PATIENCE, |pair, _| Ok(pair.whole()))?;
-        let failover = fail_over(&mut pair, primary)?;
+        let failover = fail_over(pair, primary)?;
         writeln!(out, "{}", told(number, &failover))?;
         out.flush()?;
         failovers.push(failover);
         pair.switch_on(primary)?;
     }
-    write!(out, "{}", distribution(&failovers))?;
-    pair.until("the pair is whole", PATIENCE, |pair, _| Ok(pair.whole()))?;
-    idle(&pair, out)?;
-    Ok(Exit::Fine)
+    Ok(failovers)
 }
 
 fn fail_over(pair: &mut Pair, primary: NodeId) -> anyhow::Result<Failover> {
@@ -135,7 +181,7 @@ fn allowed() -> Span {
 fn told(number: u32, failover: &Failover) -> String {
     format!(
         "{number:>4}  kill to write {:>9}  agent {:>9}  overhead {:>8}",
-        us(failover.written.since(failover.killed)),
+        us(failover.outage()),
         us(failover.agent_time()),
         us(failover.overhead(allowed()))
     )
@@ -152,7 +198,7 @@ type Part = Box<dyn Fn(&Failover) -> Span>;
 fn distribution(failovers: &[Failover]) -> String {
     let allowed = allowed();
     let parts: [(&str, Part); 9] = [
-        ("from the kill to the first write", Box::new(|f| f.written.since(f.killed))),
+        ("from the kill to the first write", Box::new(Failover::outage)),
         ("total: from the last contact", Box::new(Failover::total)),
         ("fence agent", Box::new(Failover::agent_time)),
         ("OVERHEAD", Box::new(move |f| f.overhead(allowed))),
@@ -160,7 +206,7 @@ fn distribution(failovers: &[Failover]) -> String {
         ("  until the agent's first call", Box::new(|f| f.agent[0].since(f.attempt))),
         ("  from its last call to the proof", Box::new(|f| f.proof.since(f.agent[1]))),
         ("  the record's write", Box::new(|f| f.promoted.since(f.proof))),
-        ("  start of the service, first write", Box::new(|f| f.written.since(f.promoted))),
+        ("  start of the service, first write", Box::new(Failover::start_time)),
     ];
     let mut text = format!("\n{} failovers, silence allowed D + L = {allowed}\n", failovers.len());
     text += &format!("{:<37}{:>11}{:>11}{:>11}{:>11}\n", "", "least", "median", "9 of 10", "most");
