@@ -5,37 +5,16 @@
 //! Time is the order of deadlines: it passes from one to the next, on clocks that agree (the swarm has those that do
 //! not). Without optimization only the smallest models run.
 
-#[path = "model/agents.rs"]
-mod agents;
-#[path = "model/catalogue.rs"]
-mod catalogue;
-#[path = "model/choices.rs"]
-mod choices;
-#[path = "model/driver.rs"]
-mod driver;
-#[path = "model/judge.rs"]
-mod judge;
-#[path = "model/machine.rs"]
-mod machine;
-#[path = "model/search.rs"]
-mod search;
-#[path = "model/setup.rs"]
-mod setup;
-#[path = "model/states.rs"]
-mod states;
-#[path = "model/world.rs"]
-mod world;
+#[path = "model/mod.rs"]
+mod model;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::core::Token;
 
-use search::{Bounds, Outcome, explore};
-use setup::Setup;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|v| v.parse().ok())
-}
+use model::search::{Bounds, Found, Outcome, explore_each};
+use model::setup::Setup;
+use model::{catalogue, number};
 
 fn models() -> Vec<&'static Setup> {
     let all = match number("LONG") {
@@ -54,7 +33,7 @@ fn bounds() -> Bounds {
 }
 
 fn told(outcome: &Outcome) -> Vec<String> {
-    let tell = |f: &search::Found| format!("{}: {}\n{}", outcome.name, f.violation.0, f.trace.join("\n"));
+    let tell = |f: &Found| format!("{}: {}\n{}", outcome.name, f.violation.0, f.trace.join("\n"));
     outcome.found.iter().map(tell).collect()
 }
 
@@ -62,14 +41,17 @@ fn told(outcome: &Outcome) -> Vec<String> {
 fn every_order_of_events_within_bounds_keeps_every_guarantee() {
     // The core's own assertions are violations here, with their trace: nothing else need be said of them.
     std::panic::set_hook(Box::new(|_| {}));
-    let outcomes: Vec<Outcome> = models().into_iter().map(|setup| explore(setup, bounds())).collect();
+    let begun = Instant::now();
+    let outcomes = explore_each(&models(), bounds());
     drop(std::panic::take_hook());
     let violations: Vec<String> = outcomes.iter().flat_map(told).collect();
     outcomes.iter().for_each(|outcome| println!("{outcome}"));
     let states: usize = outcomes.iter().map(|o| o.states).sum();
     let transitions: u64 = outcomes.iter().map(|o| o.transitions).sum();
     let whole = outcomes.iter().filter(|o| o.exhausted).count();
-    println!("{} models, {whole} exhausted, {states} states, {transitions} transitions", outcomes.len());
+    let seconds = begun.elapsed().as_secs_f64();
+    let count = outcomes.len();
+    println!("{count} models, {whole} exhausted, {states} states, {transitions} transitions, {seconds:.1} s");
     assert!(violations.is_empty(), "{} violations\n{}", violations.len(), violations.join("\n\n"));
     let bounded_by_time = number("LONG").is_some() || number("SECONDS").is_some();
     assert!(bounded_by_time || whole == outcomes.len(), "a model of the ordinary run was cut short");

@@ -78,3 +78,8 @@ pub fn every_run() -> Vec<Setup> {
 pub fn long() -> Vec<Setup> {
     cross(PAIRS.iter().chain(MORE_PAIRS), MIXES)
 }
+
+/// Where the mutants of the core are hunted.
+pub fn hunts() -> Vec<Setup> {
+    every_run()
+}

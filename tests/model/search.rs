@@ -4,9 +4,12 @@
 //! states share their unchanged node, and what is decided without a choice is no state of its own. That is this file.
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use leasehold::core::Token;
 
@@ -63,18 +66,55 @@ pub struct Bounds {
     pub violations: usize,
 }
 
+/// A fingerprint is as good as any hash of it.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("fingerprints are numbers of 64 bits");
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}
+
 struct Search {
     /// How each state was reached: from which, by what.
     parents: Vec<(u32, Action)>,
-    seen: HashSet<u64>,
+    seen: HashSet<u64, BuildHasherDefault<AsItIs>>,
     queue: VecDeque<(u32, u32, World)>,
+}
+
+/// How many models are explored at once: one a core of a small machine.
+pub const THREADS: usize = 2;
+
+/// Explores each model; their outcomes in the same order.
+pub fn explore_each(models: &[&'static Setup], bounds: Bounds) -> Vec<Outcome> {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(setup) = models.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = explore(setup, bounds);
+            outcomes.lock().expect("no thread panics while it holds the outcomes").push(outcome);
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    let mut outcomes = outcomes.into_inner().expect("no thread panicked");
+    outcomes.sort_by_key(|o: &Outcome| models.iter().position(|m| m.name == o.name));
+    outcomes
 }
 
 /// Visits every state within the bounds.
 pub fn explore(setup: &'static Setup, bounds: Bounds) -> Outcome {
     let begun = Instant::now();
     let first = World::new(setup);
-    let mut search = Search { parents: vec![(0, Action::Advance)], seen: HashSet::new(), queue: VecDeque::new() };
+    let mut search = Search { parents: vec![(0, Action::Advance)], seen: HashSet::default(), queue: VecDeque::new() };
     search.seen.insert(first.fingerprint());
     search.queue.push_back((0, 0, first));
     let (mut transitions, mut depth, mut bounded) = (0, 0, 0);

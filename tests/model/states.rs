@@ -1,7 +1,5 @@
 //! Which worlds are one state.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use leasehold::core::{Epoch, Incarnation, Job, Lens, Token};
 
 use super::machine::Machine;
@@ -14,22 +12,20 @@ impl World {
         daemons.for_each(|node| lens.gather_node(node));
         lens.gather(Incarnation(0), &(&self.held, &self.fresh));
         lens.focus();
-        let mut h = DefaultHasher::new();
-        for machine in &self.machines {
-            machine.daemon.as_ref().map(|node| lens.node(node)).hash(&mut h);
+        let machine = |machine: &Machine| {
             let newest = (self.newest_job(machine), machine.service.epoch);
             let Machine { id: _, powered, up, boots, lives, daemon: _, ready, disk, writing, stalled_until, .. } =
                 machine;
             let Machine { run_time, deadline, sole, service, .. } = machine;
             let rest =
                 (powered, up, boots, lives, ready, disk, (writing, stalled_until), run_time, deadline, sole, service);
-            lens.hash(Incarnation(0), newest, &rest).hash(&mut h);
-        }
+            (machine.daemon.as_ref().map(|node| lens.node(node)), lens.hash(Incarnation(0), newest, &rest))
+        };
         let newest = (Job(0), Epoch(0));
         let works: Vec<_> = self.works.iter().map(|w| w.seen_from(self)).collect();
         let rest = (&self.fresh_seen(), &self.held, &works, &self.store, self.cut, self.budget, &self.judge);
-        lens.hash(Incarnation(0), newest, &rest).hash(&mut h);
-        h.finish()
+        let rest = lens.hash(Incarnation(0), newest, &rest);
+        lens.hash(Incarnation(0), newest, &(self.machines.each_ref().map(machine), rest))
     }
 
     /// Jobs are compared for equality only: each machine's own numbering starts at its oldest one.
