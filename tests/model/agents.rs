@@ -177,9 +177,11 @@ impl World {
         let (me, peer) = (&self.machines[caller.index()], &self.machines[caller.peer().index()]);
         let primary_first = self.setup.first == FirstShooter::Primary;
         let second = me.service.active != primary_first && peer.service.active == primary_first;
+        // One that served alone, and whose start failed later, shoots as a standby would.
+        let heard_nobody = !me.run_time.had_contact && !self.setup.join_fence && self.setup.budget.fail == 0;
         let broken = [
             (me.disk.is_some_and(|r| r.frozen) && !me.service.active, "K24: a frozen node shoots"),
-            (!me.run_time.had_contact && !self.setup.join_fence, "K7: a node that heard nobody shoots"),
+            (heard_nobody, "K7: a node that heard nobody shoots"),
             (request == Request::Revoke && me.service.active, "section 1: a yielding primary shoots"),
             (
                 self.setup.in_turn && self.setup.asks.is_empty() && second && peer.daemon.is_some(),
