@@ -1,13 +1,13 @@
 //! Fence devices and the storage, outside the machines: a job goes on when its caller is dead.
 
 use leasehold::core::{
-    AgentSet, FenceResult, Input, Instant, Job, NodeId, Output, Plan, PowerReading, Scope, Seen, Span, Take,
-    TakeResult, Token,
+    AgentSet, FenceResult, FirstShooter, Input, Instant, Job, NodeId, Output, Plan, PowerReading, Scope, Seen, Span,
+    Take, TakeResult, Token,
 };
 
 use super::judge::Violation;
 use super::machine::Doing;
-use super::setup::H;
+use super::setup::{Ask, H};
 use super::world::{Step, World};
 
 /// What is asked for.
@@ -34,6 +34,8 @@ pub enum Stage {
 pub enum Effect {
     Power(bool),
     Done,
+    /// Only that, where power off was asked for.
+    Revoked,
     Taken(TakeResult),
     Highest(Token),
 }
@@ -123,9 +125,9 @@ impl Work {
             }
             (Request::Probe, Effect::Power(false)) => Input::ProbeDone { job, reading: PowerReading::On },
             (Request::Off, Effect::Done) => self.confirmed(Scope::Node),
-            (Request::Revoke, Effect::Done) | (Request::FenceTake(_), Effect::Taken(TakeResult::Taken)) => {
-                self.confirmed(Scope::Resource)
-            }
+            (Request::Off, Effect::Revoked)
+            | (Request::Revoke, Effect::Done)
+            | (Request::FenceTake(_), Effect::Taken(TakeResult::Taken)) => self.confirmed(Scope::Resource),
             (Request::FenceTake(_), Effect::Taken(TakeResult::Refused { highest })) => {
                 Input::FenceDone { job, result: FenceResult::Refused { highest: Some(highest) } }
             }
@@ -157,11 +159,37 @@ impl World {
         })
     }
 
-    pub fn launch(&mut self, caller: NodeId, job: Job, request: Request, excluded: AgentSet) {
+    pub fn launch(&mut self, caller: NodeId, job: Job, request: Request, excluded: AgentSet) -> Step {
+        self.judge_shot(caller, request)?;
         let life = self.machines[caller.index()].lives;
-        let limit = self.now.after(Span(H));
+        let limit = self.now.after(Span(H * self.setup.fence));
         let excluded = !excluded.is_empty();
         self.works.push(Work { caller, life, job, request, stage: Stage::Sent, limit, cancelled: false, excluded });
+        Ok(())
+    }
+
+    /// Who may shoot at all, and who first.
+    fn judge_shot(&self, caller: NodeId, request: Request) -> Step {
+        let ordered = self.setup.asks.contains(&Ask::Fence) || self.setup.asks.contains(&Ask::Confirm);
+        if ordered || !matches!(request, Request::Off | Request::Revoke | Request::FenceTake(_)) {
+            return Ok(());
+        }
+        let (me, peer) = (&self.machines[caller.index()], &self.machines[caller.peer().index()]);
+        let primary_first = self.setup.first == FirstShooter::Primary;
+        let second = me.service.active != primary_first && peer.service.active == primary_first;
+        // One that served alone, and whose start failed later, shoots as a standby would.
+        let heard_nobody = !me.run_time.had_contact && !self.setup.join_fence && self.setup.budget.fail == 0;
+        let broken = [
+            (me.disk.is_some_and(|r| r.frozen) && !me.service.active, "K24: a frozen node shoots"),
+            (heard_nobody, "K7: a node that heard nobody shoots"),
+            (request == Request::Revoke && me.service.active, "section 1: a yielding primary shoots"),
+            (
+                self.setup.in_turn && self.setup.asks.is_empty() && second && peer.daemon.is_some(),
+                "K12, L: the second shooter shoots first",
+            ),
+        ];
+        let told = broken.into_iter().find(|(so, _)| *so);
+        told.map_or(Ok(()), |(_, what)| Err(Violation(format!("{what} ({caller})"))))
     }
 
     /// The answer is no longer wanted; the effect may still land, for as long as the agents declare.
@@ -190,6 +218,7 @@ impl World {
         let peer = caller.peer();
         let effect = match request {
             Request::Probe => Effect::Power(!self.machines[peer.index()].powered),
+            Request::Off if self.setup.weak => Effect::Revoked,
             Request::Off => {
                 self.machines[peer.index()].go_down(false, true);
                 self.orphan(peer);

@@ -50,6 +50,61 @@ const LIE: Setup = Setup {
     ..BASE
 };
 
+const WORDS: &[Ask] = &[Ask::Failover, Ask::Freeze, Ask::Stop];
+const OLD_WORDS: Setup = Setup { asks: WORDS, budget: Budget { hold: 1, command: 1, cut: 1, ..NONE }, ..BASE };
+const STALE_PROBE: Setup = Setup { fence: 3, budget: Budget { power: 1, boot: 1, slow: 1, ..NONE }, ..BASE };
+const IN_TURN: Setup =
+    Setup { in_turn: true, head_start: 2, term: 8, later_term: 8, budget: Budget { cut: 3, heal: 2, ..NONE }, ..BASE };
+const LONG_LEASE: Setup =
+    Setup { term: 12, later_term: 12, budget: Budget { cut: 2, crash_daemon: 1, ..NONE }, ..BASE };
+const RELEASED: Setup =
+    Setup { asks: &[Ask::Failover], budget: Budget { cut: 1, command: 1, crash_daemon: 1, ..NONE }, ..BASE };
+const YIELDING: Setup = Setup { plan: Plan::Yielding, ..BASE };
+const LEFT: Budget = Budget { command: 1, cut: 2, ..NONE };
+const UNHEARD: Budget = Budget { command: 1, hold: 1, cut: 1, heal: 1, ..NONE };
+const HEALS: Budget = Budget { cut: 2, heal: 1, crash_daemon: 1, ..NONE };
+const REBOOTED: Budget = Budget { crash_node: 1, boot: 1, cut: 2, heal: 2, ..NONE };
+const THAWED: Budget = Budget { command: 2, hold: 1, ..NONE };
+
+/// A few faults of different kinds, each put together for one question.
+const CORNERS: &[Setup] = &[
+    Setup { name: "in turn, primary first", ..IN_TURN },
+    Setup { name: "in turn, standby first", first: FirstShooter::Standby, ..IN_TURN },
+    Setup { name: "weak fence", weak: true, budget: Budget { cut: 2, heal: 1, ..NONE }, ..BASE },
+    Setup { name: "stale probe", ..STALE_PROBE },
+    Setup { name: "stale probe, fence+lease", promote_after: PromoteAfter::FenceAndLease, ..STALE_PROBE },
+    Setup { name: "long lease, exclusive", plan: Plan::Exclusive, ..LONG_LEASE },
+    Setup { name: "long lease, yielding", plan: Plan::Yielding, ..LONG_LEASE },
+    Setup { name: "old words", ..OLD_WORDS },
+    Setup { name: "old words, exclusive", plan: Plan::Exclusive, ..OLD_WORDS },
+    Setup { name: "old words, yielding", plan: Plan::Yielding, ..OLD_WORDS },
+    Setup { name: "long lease, shortened", plan: Plan::Exclusive, later_term: 6, ..LONG_LEASE },
+    Setup {
+        name: "frozen, restarts",
+        start: Start::Frozen,
+        budget: Budget { cut: 1, crash_daemon: 2, ..NONE },
+        ..BASE
+    },
+    Setup { name: "comes back alone", budget: Budget { cut: 1, crash_node: 1, power: 1, boot: 2, ..NONE }, ..BASE },
+    Setup { name: "former primary", ..RELEASED },
+    Setup { name: "former primary, yielding", plan: Plan::Yielding, ..RELEASED },
+    Setup { name: "failed handover", budget: Budget { command: 1, hold: 1, fail: 1, ..NONE }, ..RELEASED },
+    Setup { name: "two handovers", budget: Budget { command: 2, hold: 1, cut: 1, ..NONE }, ..RELEASED },
+    Setup { name: "nobody takes back", in_turn: true, budget: Budget { command: 1, hold: 1, ..NONE }, ..RELEASED },
+    Setup { name: "left, exclusive", plan: Plan::Exclusive, asks: &[Ask::Stop], budget: LEFT, ..BASE },
+    Setup { name: "left, yielding", asks: &[Ask::Stop], budget: Budget { command: 1, hold: 1, ..NONE }, ..YIELDING },
+    Setup { name: "unready, yielding", budget: Budget { flip: 2, hold: 1, ..NONE }, ..YIELDING },
+    Setup { name: "thawed, yielding", asks: &[Ask::Freeze, Ask::Thaw], budget: THAWED, ..YIELDING },
+];
+
+/// Too large for every run.
+const DEEP_CORNERS: &[Setup] = &[
+    Setup { name: "left unheard, yielding", start: Start::Cold, asks: &[Ask::Stop], budget: UNHEARD, ..YIELDING },
+    Setup { name: "long lease that heals, exclusive", plan: Plan::Exclusive, budget: HEALS, ..LONG_LEASE },
+    Setup { name: "long lease that heals, yielding", plan: Plan::Yielding, budget: HEALS, ..LONG_LEASE },
+    Setup { name: "rebooted and holding", join_fence: true, plan: Plan::Exclusive, budget: REBOOTED, ..BASE },
+];
+
 fn with(pair: &Setup, (name, budget): (&str, Budget)) -> Setup {
     // A frozen pair has its own question: what a thaw does.
     let thaws = u8::from(pair.start == Start::Frozen);
@@ -67,19 +122,17 @@ pub fn smallest() -> Vec<Setup> {
     cross(PAIRS.iter().take(4), &[NODE])
 }
 
-/// Every state of each of these is visited in every run.
+/// Every state of each of these is visited in every run; the smallest questions come first.
 pub fn every_run() -> Vec<Setup> {
-    let mut models = cross(PAIRS.iter(), &[CUTS, DAEMON, NODE, DATAGRAMS, SLOW, COMMANDS]);
+    let mut models = CORNERS.to_vec();
     models.push(LIE);
+    models.extend(cross(PAIRS.iter(), &[DATAGRAMS, COMMANDS, NODE, CUTS, DAEMON, SLOW]));
     models
 }
 
 /// Faults of all kinds together: as far as time and memory go.
 pub fn long() -> Vec<Setup> {
-    cross(PAIRS.iter().chain(MORE_PAIRS), MIXES)
-}
-
-/// Where the mutants of the core are hunted.
-pub fn hunts() -> Vec<Setup> {
-    every_run()
+    let mut models = DEEP_CORNERS.to_vec();
+    models.extend(cross(PAIRS.iter().chain(MORE_PAIRS), MIXES));
+    models
 }

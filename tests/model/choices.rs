@@ -94,6 +94,7 @@ impl World {
             let distinct = landed || machine.writing.is_some();
             may(b.crash_daemon > 0 && lives && distinct, Action::CrashDaemon(id, landed));
             may(b.crash_node > 0 && machine.up && distinct, Action::CrashNode(id, landed));
+            may(b.power > 0 && machine.up && distinct, Action::LosePower(id, landed));
         }
         may(machine.up && !lives, Action::StartDaemon(id));
         may(!machine.up && b.boot > 0, Action::Boot(id));

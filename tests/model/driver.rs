@@ -2,8 +2,11 @@
 
 use std::rc::Rc;
 
-use leasehold::core::{Epoch, Input, NodeId, Output, PromoteAfter, ProofKind, RunTimeLease, Token};
+use leasehold::core::{
+    Epoch, Input, NodeId, Output, Plan, PromoteAfter, ProofKind, Role, RunTimeLease, Standing, Token,
+};
 
+use super::judge::Violation;
 use super::machine::Doing;
 use super::world::{Fresh, Step, World};
 
@@ -20,7 +23,7 @@ impl World {
     fn perform(&mut self, id: NodeId, output: Output) -> Step {
         if let Some((job, request, excluded)) = self.requested(&output) {
             self.say(|| format!("  {id} asks {request:?}"));
-            self.launch(id, job, request, excluded);
+            self.launch(id, job, request, excluded)?;
             self.fresh.push_back(Fresh::Job(id, job));
             return Ok(());
         }
@@ -40,7 +43,7 @@ impl World {
                 machine.run_time.lease = Some(RunTimeLease { token, deadline, sole });
                 machine.deadline = Some(deadline);
                 machine.sole = sole;
-                Ok(())
+                self.judge_sole(id)
             }
             Output::DisarmLease { deadline } => {
                 let machine = &mut self.machines[id.index()];
@@ -111,15 +114,28 @@ impl World {
         Ok(())
     }
 
+    /// In a yielding pair nobody shoots a standby: beside one that may shoot nobody acts without a lease (K3, K11).
+    fn judge_sole(&self, id: NodeId) -> Step {
+        let (me, peer) = (&self.machines[id.index()], &self.machines[id.peer().index()]);
+        let status = peer.daemon.as_ref().map(|d| d.status(self.now));
+        let trusts = status.is_some_and(|s| s.role == Role::Standby && s.standing == Standing::Paired && s.admitted);
+        let broken = self.setup.plan == Plan::Yielding && me.sole && trusts;
+        if broken { Err(Violation(format!("K11: {id} acts as sole primary beside a paired standby"))) } else { Ok(()) }
+    }
+
     fn start(&mut self, id: NodeId, epoch: Epoch, token: Token, proof: ProofKind) -> Step {
         let machine = &mut self.machines[id.index()];
         self.judge.start(id, token, proof, machine.disk.as_ref())?;
+        let takes_back = machine.service.token != Token::NONE && proof == ProofKind::Agreed;
         machine.service.active = true;
         machine.service.whole = false;
         machine.service.doing = Doing::Starting(epoch);
         machine.service.epoch = epoch;
         machine.service.token = token;
         self.fresh.push_back(Fresh::Start(id));
+        if self.setup.in_turn && takes_back {
+            return Err(Violation(format!("K23: {id} takes back what it released")));
+        }
         let peer = &self.machines[id.peer().index()];
         if peer.service.active {
             // S2: after a lie, only a start that waited for the lease of a primary bound by one is judged.

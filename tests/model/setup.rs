@@ -29,6 +29,8 @@ pub struct Budget {
     pub lie: u8,
     pub crash_daemon: u8,
     pub crash_node: u8,
+    /// Machines that lose their power.
+    pub power: u8,
     /// Machines that boot (again).
     pub boot: u8,
     pub command: u8,
@@ -70,6 +72,16 @@ pub struct Setup {
     pub join_fence: bool,
     pub dead_after: u64,
     pub term: u64,
+    /// T as a daemon has it that starts later.
+    pub later_term: u64,
+    pub head_start: u64,
+    /// The bound of one attempt.
+    pub fence: u64,
+    /// What is called off only revokes, and says so.
+    pub weak: bool,
+    /// Faults too small to excuse that the second shooter shoots a healthy peer or, asked for a failover, that the
+    /// releaser takes back.
+    pub in_turn: bool,
     pub start: Start,
     pub asks: &'static [Ask],
     pub budget: Budget,
@@ -85,6 +97,11 @@ impl Setup {
         join_fence: false,
         dead_after: 2,
         term: 6,
+        later_term: 6,
+        head_start: 1,
+        fence: 1,
+        weak: false,
+        in_turn: false,
         start: Start::Settled,
         asks: &[],
         budget: Budget {
@@ -98,6 +115,7 @@ impl Setup {
             lie: 0,
             crash_daemon: 0,
             crash_node: 0,
+            power: 0,
             boot: 0,
             command: 0,
             flip: 0,
@@ -105,17 +123,17 @@ impl Setup {
     };
 
     /// The smallest whole numbers of H that keep the order of the real deadlines.
-    pub fn settings(&self, me: NodeId) -> Settings {
+    pub fn settings(&self, me: NodeId, life: u8) -> Settings {
         let h = |n: u64| Span(n * H);
         Settings {
             me,
             interval: h(1),
             dead_after: h(self.dead_after),
-            term: h(self.term),
+            term: h(if life > 1 { self.later_term } else { self.term }),
             margin: h(2),
-            head_start: h(1),
+            head_start: h(self.head_start),
             first_shooter: self.first,
-            fence_bound: h(1),
+            fence_bound: h(self.fence),
             settle: h(1),
             join_wait: h(self.dead_after + 1),
             join_fence: self.join_fence,

@@ -46,6 +46,7 @@ pub enum Action {
     Wake(NodeId),
     CrashDaemon(NodeId, bool),
     CrashNode(NodeId, bool),
+    LosePower(NodeId, bool),
     StartDaemon(NodeId),
     Boot(NodeId),
     /// Datagrams of this node are lost from now on.
@@ -158,17 +159,18 @@ impl World {
             Action::CrashDaemon(id, landed) => {
                 self.budget.crash_daemon -= 1;
                 self.machines[id.index()].end_daemon(landed);
-                self.orphan(id);
-                self.judge.forget(id, self.machines[id.index()].disk.as_ref());
-                Ok(())
+                self.forget(id)
             }
             Action::CrashNode(id, landed) => {
                 self.budget.crash_node -= 1;
                 let powered = self.machines[id.index()].powered;
                 self.machines[id.index()].go_down(powered, landed);
-                self.orphan(id);
-                self.judge.forget(id, self.machines[id.index()].disk.as_ref());
-                Ok(())
+                self.forget(id)
+            }
+            Action::LosePower(id, landed) => {
+                self.budget.power -= 1;
+                self.machines[id.index()].go_down(false, landed);
+                self.forget(id)
             }
             Action::StartDaemon(id) => self.start_daemon(id),
             Action::Boot(id) => self.boot(id),
@@ -194,6 +196,13 @@ impl World {
                 self.tell(id, Input::Readiness(ready))
             }
         }
+    }
+
+    /// What the daemon knew and asked for is gone.
+    fn forget(&mut self, id: NodeId) -> Step {
+        self.orphan(id);
+        self.judge.forget(id, self.machines[id.index()].disk.as_ref());
+        Ok(())
     }
 
     fn take_fresh(&mut self) -> Fresh {
@@ -326,9 +335,9 @@ impl World {
 
     pub fn start_daemon(&mut self, id: NodeId) -> Step {
         let now = self.now;
-        let settings = self.setup.settings(id);
         let machine = &mut self.machines[id.index()];
         machine.lives += 1;
+        let settings = self.setup.settings(id, machine.lives);
         let life = (id.index() as u64 + 1) * 100 + u64::from(machine.lives);
         let identity = Identity {
             incarnation: Incarnation(life),
