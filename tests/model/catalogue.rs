@@ -126,7 +126,7 @@ fn cross<'a>(pairs: impl Iterator<Item = &'a Setup>, faults: &[(&str, Budget)]) 
 
 /// For builds without optimization.
 pub fn smallest() -> Vec<Setup> {
-    cross(PAIRS.iter().take(4), &[NODE])
+    CORNERS.iter().copied().chain(cross(PAIRS.iter(), &[DATAGRAMS, NODE])).collect()
 }
 
 /// Every state of each of these is visited in every run; the smallest questions come first.
