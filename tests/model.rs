@@ -3,7 +3,7 @@
 //! `cargo test --release --test model -- --nocapture` visits every state of the small models. `LONG=1` takes faults
 //! of all kinds together, for `SECONDS` each; `MODEL=yielding` picks models by name, `TOKEN` bounds the tokens.
 //! Time is the order of deadlines: it passes from one to the next, on clocks that agree (the swarm has those that do
-//! not). Without optimization only the smallest models run.
+//! not). A build with debug assertions leaves the larger models out.
 
 #[path = "model/mod.rs"]
 mod model;

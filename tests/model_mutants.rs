@@ -1,7 +1,7 @@
 //! The check of the model checker: which model catches which deliberate wrong change of the core, after how many states.
 //!
 //! `cargo test --release --features mutants --test model_mutants -- --nocapture`; the table comes last.
-//! `MUTANT=NoMargin` tries one; `ALL=1` tries every model and not only those that are known to catch it.
+//! `MUTANT=NoMargin` tries one; `ALL=1` names the model that needs the fewest states; `STATES` bounds each.
 
 #[path = "model/mod.rs"]
 mod model;
@@ -19,8 +19,33 @@ use model::search::{Bounds, THREADS, explore};
 use model::setup::Setup;
 use model::{catalogue, number};
 
+/// What no corner told within 12,000 states: left to the swarm and to the golden scenarios (`mutation.rs`), and tried
+/// here only if asked for by name or with `ALL`. Not all of them are caught there.
+const BEYOND: &[Mutant] = &[
+    Mutant::HelloDoesNotProlong,
+    Mutant::PromiseForgottenAtStart,
+    Mutant::ShortTermAtOnce,
+    Mutant::ForeignGrantTaken,
+    Mutant::GrantOfAnyToken,
+    Mutant::ContactLeavesProbe,
+    Mutant::EchoNotNeeded,
+    Mutant::OldEchoCounts,
+    Mutant::EchoOfAcceptedOnly,
+    Mutant::ReleaseStays,
+    Mutant::ReleaserClaimsAtOnce,
+    Mutant::AnyRebootCounts,
+    Mutant::PairedBesideSole,
+    Mutant::NoTakeAtStart,
+    Mutant::SeenTokenIgnored,
+    Mutant::WritesNotTakenBack,
+    Mutant::LeaseRecordStays,
+    Mutant::StalePrimaryGoesOn,
+    Mutant::AccessNotRestored,
+    Mutant::LeaseNotEnforced,
+    Mutant::GrantsWhileClaiming,
+];
+
 /// What caught a mutant.
-#[derive(Debug, Clone)]
 struct Caught {
     model: &'static str,
     states: usize,
@@ -28,7 +53,7 @@ struct Caught {
 }
 
 fn bounds() -> Bounds {
-    let states = usize::try_from(number("STATES").unwrap_or(2_000_000)).unwrap_or(usize::MAX);
+    let states = usize::try_from(number("STATES").unwrap_or(30_000)).unwrap_or(usize::MAX);
     let time = Duration::from_secs(number("SECONDS").unwrap_or(60));
     Bounds { states, time, token: Token(14), violations: 1 }
 }
@@ -47,37 +72,46 @@ fn hunt(mutant: Mutant, setup: &'static Setup) -> Option<Caught> {
     }
 }
 
-fn tried(mutant: Mutant, models: &[&'static Setup]) -> Vec<Caught> {
-    let all = number("ALL").is_some();
-    let mut caught: Vec<Caught> = Vec::new();
-    for setup in models {
-        if !all && !caught.is_empty() {
-            break;
+/// The first model that catches it; with `ALL` the one that does so after the fewest states.
+fn tried(mutant: Mutant, models: &[&'static Setup]) -> Option<Caught> {
+    let mut hunts = models.iter().filter_map(|setup| hunt(mutant, setup));
+    if number("ALL").is_some() { hunts.min_by_key(|c| c.states) } else { hunts.next() }
+}
+
+/// Tries the mutants, one a thread at a time.
+fn table(mutants: &[Mutant], models: &[&'static Setup]) -> Vec<(Mutant, Option<Caught>)> {
+    let (next, table) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let caught = tried(*mutant, models);
+            table.lock().expect("no thread panics while it holds the table").push((*mutant, caught));
         }
-        caught.extend(hunt(mutant, setup));
-    }
-    caught.sort_by_key(|c| c.states);
-    caught
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    let mut table = table.into_inner().expect("no thread panicked");
+    table.sort_by_key(|(mutant, _)| Mutant::ALL.iter().position(|m| m == mutant));
+    table
 }
 
 #[test]
 fn every_wrong_change_that_a_model_can_tell_is_caught() {
     std::panic::set_hook(Box::new(|_| {}));
     let wanted = std::env::var("MUTANT").unwrap_or_default();
-    let models: Vec<&'static Setup> = catalogue::every_run().into_iter().map(|s| &*Box::leak(Box::new(s))).collect();
-    let mutants: Vec<Mutant> = Mutant::ALL.into_iter().filter(|m| format!("{m:?}").contains(&wanted)).collect();
-    let (next, table) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let caught = tried(*mutant, &models);
-            for c in caught.iter().take(4) {
-                println!("{mutant:?}: {c:?}");
-            }
-            if caught.is_empty() {
-                println!("{mutant:?}: none");
-            }
-            table.lock().expect("no thread panics while it holds the table").push((*mutant, caught));
+    let models: Vec<&'static Setup> = catalogue::corners().into_iter().map(|s| &*Box::leak(Box::new(s))).collect();
+    let beyond = number("ALL").is_some() || !wanted.is_empty();
+    let tried = |m: &Mutant| format!("{m:?}").contains(&wanted) && (beyond || !BEYOND.contains(m));
+    let mutants: Vec<Mutant> = Mutant::ALL.into_iter().filter(tried).collect();
+    let table = table(&mutants, &models);
+    drop(std::panic::take_hook());
+    println!("{:<24} {:<26} {:>7}  broken", "mutant", "model", "states");
+    for (mutant, caught) in &table {
+        match caught {
+            Some(c) => println!("{:<24} {:<26} {:>7}  {}", format!("{mutant:?}"), c.model, c.states, c.by),
+            None => println!("{:<24} -", format!("{mutant:?}")),
         }
-    };
-    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    }
+    let missed: Vec<Mutant> = table.iter().filter(|(_, caught)| caught.is_none()).map(|(m, _)| *m).collect();
+    let surprising: Vec<&Mutant> = missed.iter().filter(|m| !BEYOND.contains(m)).collect();
+    println!("{} tried, {} caught, {} not tried here", table.len(), table.len() - missed.len(), BEYOND.len());
+    assert!(surprising.is_empty(), "no model catches {surprising:?}");
 }

@@ -55,8 +55,15 @@ const OLD_WORDS: Setup = Setup { asks: WORDS, budget: Budget { hold: 1, command:
 const STALE_PROBE: Setup = Setup { fence: 3, budget: Budget { power: 1, boot: 1, slow: 1, ..NONE }, ..BASE };
 const IN_TURN: Setup =
     Setup { in_turn: true, head_start: 2, term: 8, later_term: 8, budget: Budget { cut: 3, heal: 2, ..NONE }, ..BASE };
-const LONG_LEASE: Setup =
-    Setup { term: 12, later_term: 12, budget: Budget { cut: 2, crash_daemon: 1, ..NONE }, ..BASE };
+/// The standby may shoot while the lease of a healthy primary still has long to run.
+const LONG_LEASE: Setup = Setup {
+    first: FirstShooter::Standby,
+    head_start: 3,
+    term: 12,
+    later_term: 12,
+    budget: Budget { cut: 2, crash_daemon: 1, ..NONE },
+    ..BASE
+};
 const RELEASED: Setup =
     Setup { asks: &[Ask::Failover], budget: Budget { cut: 1, command: 1, crash_daemon: 1, ..NONE }, ..BASE };
 const YIELDING: Setup = Setup { plan: Plan::Yielding, ..BASE };
@@ -119,7 +126,7 @@ fn cross<'a>(pairs: impl Iterator<Item = &'a Setup>, faults: &[(&str, Budget)]) 
 
 /// For builds without optimization.
 pub fn smallest() -> Vec<Setup> {
-    cross(PAIRS.iter().take(4), &[NODE])
+    CORNERS.iter().copied().chain(cross(PAIRS.iter(), &[DATAGRAMS, NODE])).collect()
 }
 
 /// Every state of each of these is visited in every run; the smallest questions come first.
@@ -128,6 +135,12 @@ pub fn every_run() -> Vec<Setup> {
     models.push(LIE);
     models.extend(cross(PAIRS.iter(), &[DATAGRAMS, COMMANDS, NODE, CUTS, DAEMON, SLOW]));
     models
+}
+
+/// Where wrong changes of the core are looked for.
+#[cfg(feature = "mutants")]
+pub fn corners() -> Vec<Setup> {
+    CORNERS.iter().copied().chain(cross(PAIRS.iter(), &[DATAGRAMS, COMMANDS, CUTS])).collect()
 }
 
 /// Faults of all kinds together: as far as time and memory go.
