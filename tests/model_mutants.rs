@@ -3,6 +3,8 @@
 //! `cargo test --release --features mutants --test model_mutants -- --nocapture`; the table comes last.
 //! `MUTANT=NoMargin` tries one; `ALL=1` names the model that needs the fewest states; `STATES` bounds each.
 
+#[path = "common/beyond.rs"]
+mod beyond;
 #[path = "model/mod.rs"]
 mod model;
 
@@ -15,35 +17,10 @@ use std::time::Duration;
 use leasehold::core::Token;
 use leasehold::core::mutant::{Mutant, plant};
 
+use beyond::BEYOND;
 use model::search::{Bounds, THREADS, explore};
 use model::setup::Setup;
 use model::{catalogue, number};
-
-/// What no corner told within 12,000 states: left to the swarm and to the golden scenarios (`mutation.rs`), and tried
-/// here only if asked for by name or with `ALL`. Not all of them are caught there.
-const BEYOND: &[Mutant] = &[
-    Mutant::HelloDoesNotProlong,
-    Mutant::PromiseForgottenAtStart,
-    Mutant::ShortTermAtOnce,
-    Mutant::ForeignGrantTaken,
-    Mutant::GrantOfAnyToken,
-    Mutant::ContactLeavesProbe,
-    Mutant::EchoNotNeeded,
-    Mutant::OldEchoCounts,
-    Mutant::EchoOfAcceptedOnly,
-    Mutant::ReleaseStays,
-    Mutant::ReleaserClaimsAtOnce,
-    Mutant::AnyRebootCounts,
-    Mutant::PairedBesideSole,
-    Mutant::NoTakeAtStart,
-    Mutant::SeenTokenIgnored,
-    Mutant::WritesNotTakenBack,
-    Mutant::LeaseRecordStays,
-    Mutant::StalePrimaryGoesOn,
-    Mutant::AccessNotRestored,
-    Mutant::LeaseNotEnforced,
-    Mutant::GrantsWhileClaiming,
-];
 
 /// What caught a mutant.
 struct Caught {

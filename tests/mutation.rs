@@ -1,4 +1,5 @@
-//! The check of the proof itself: each deliberate wrong change of the core must be caught by the swarm.
+//! The check of the proof itself: each deliberate wrong change of the core must be caught: by the model checker
+//! (`model_mutants.rs`), by the swarm, or by a golden scenario that aims at it.
 //!
 //! `cargo test --release --features mutants --test mutation -- --nocapture`; the table of what catches which comes last.
 //! `MUTANT=NoMargin` tries one; `SEEDS=50000` looks longer.
@@ -8,15 +9,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, thread};
 
+#[path = "common/beyond.rs"]
+mod beyond;
+
+use beyond::BEYOND;
 use leasehold::core::mutant::{Mutant, plant};
 use leasehold::sim::{Scenario, draw, run};
 
-/// Seeds tried for one mutant. The rarest is caught after some thousands.
-const SEEDS: u64 = 20_000;
+/// Seeds tried for one mutant that no model tells. The rarest is caught after some eleven thousand.
+const SEEDS: u64 = 12_000;
+/// Seeds tried for one that a model tells: for the table only.
+const GLANCE: u64 = 500;
 const THREADS: u64 = 2;
 
 /// What caught a mutant.
 struct Caught {
+    by_model: bool,
     seed: Option<(u64, String)>,
     /// Golden scenarios whose expectations it breaks.
     scenarios: Vec<String>,
@@ -75,13 +83,13 @@ fn told(caught: &Caught) -> String {
         [one] => one.clone(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     };
-    format!("{seed:<24} {names}")
+    format!("{:<6} {seed:<24} {names}", if caught.by_model { "yes" } else { "-" })
 }
 
 #[test]
 fn every_wrong_change_of_the_core_is_caught() {
     let wanted = env::var("MUTANT").ok();
-    let limit = env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
+    let given: Option<u64> = env::var("SEEDS").ok().and_then(|s| s.parse().ok());
     let scenarios = scenarios();
     plant(None);
     assert_eq!(broken(&scenarios), Vec::<String>::new(), "the unchanged core keeps every expectation");
@@ -95,12 +103,14 @@ fn every_wrong_change_of_the_core_is_caught() {
         plant(Some(mutant));
         let broken = broken(&scenarios);
         plant(None);
-        let caught = Caught { seed: first_seed(mutant, limit), scenarios: broken };
+        let by_model = !BEYOND.contains(&mutant);
+        let limit = given.unwrap_or(if by_model { GLANCE } else { SEEDS });
+        let caught = Caught { by_model, seed: first_seed(mutant, limit), scenarios: broken };
         table.push_str(&format!("{name:<24} {}\n", told(&caught)));
-        if caught.seed.is_none() {
+        if !by_model && caught.seed.is_none() && caught.scenarios.is_empty() {
             missed.push(name);
         }
     }
-    println!("{:<24} {:<24} golden scenarios\n{table}", "mutant", "swarm");
-    assert!(missed.is_empty(), "not caught by {limit} seeds: {}", missed.join(", "));
+    println!("{:<24} {:<6} {:<24} golden scenarios\n{table}", "mutant", "model", "swarm");
+    assert!(missed.is_empty(), "caught by nothing: {}", missed.join(", "));
 }

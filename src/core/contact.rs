@@ -45,8 +45,7 @@ impl Node {
         self.void_by_contact(now);
         self.learn(said, before);
         self.heed_holder(said, now);
-        let mine = |g: &Grant| g.holder == self.identity.incarnation || mutant::on(Mutant::ForeignGrantTaken);
-        if let Some(grant) = said.grant.filter(mine) {
+        if let Some(grant) = said.grant.filter(|g| g.holder == self.identity.incarnation) {
             self.note_grant(said, &grant, now);
         }
         self.renew_by_state(said);
@@ -191,9 +190,8 @@ impl Node {
     fn note_grant(&mut self, said: &Datagram, grant: &Grant, now: Instant) {
         let Some(sent) = self.peer.sent_at(grant.seq) else { return };
         let sent = if mutant::on(Mutant::RightFromReceipt) { now } else { sent };
-        let any_token = mutant::on(Mutant::GrantOfAnyToken);
         let until = lease::right_by_grant(sent, grant, &self.settings);
-        if self.holding() && (grant.token == self.record.written().held_token || any_token) {
+        if self.holding() && grant.token == self.record.written().held_token {
             self.extend_right(until);
         } else if let Some(claim) = self.claim.filter(|c| c.since.is_some_and(|s| s <= grant.seq))
             && let Some(proof) = Proof::from_grant(said, grant, claim.token)

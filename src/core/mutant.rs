@@ -2,6 +2,11 @@
 //!
 //! Without the feature `mutants` nothing of this is in the program: [`on`] is `false` at compile time.
 
+// Tried and struck, because another rule makes them harmless: a grant of another incarnation or token (every authentic
+// datagram prolongs the promise in any case), a datagram without an echo (whoever echoes nothing has heard nothing that
+// could matter), claiming back at once after a release (the successor's proof shows), and a reboot that holds or claims
+// (it needs this node's own grant). `tests/spec` tells each of these clauses by itself.
+
 /// One wrong change, named by what the protocol says and the mutant does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mutant {
@@ -19,10 +24,6 @@ pub enum Mutant {
     ShortTermAtOnce,
     /// A grant leaves before its token is durable (section 3).
     GrantNotDurable,
-    /// A grant to another incarnation is taken (section 2).
-    ForeignGrantTaken,
-    /// A grant for another token is taken (section 2).
-    GrantOfAnyToken,
     /// A fence that nobody can vouch for promotes (section 1).
     UnknownPromotes,
     /// A plan with node scope is content with resource scope (section 1).
@@ -33,8 +34,6 @@ pub enum Mutant {
     ContactLeavesProbe,
     /// The second shooter does not wait (section 2, L).
     NoHeadStart,
-    /// A datagram counts without an echo (section 5).
-    EchoNotNeeded,
     /// A datagram counts with an old echo (section 5).
     OldEchoCounts,
     /// A datagram of a former incarnation counts (K3).
@@ -51,10 +50,6 @@ pub enum Mutant {
     ReleaseStays,
     /// A release is shown before the stop is verified (section 6).
     ReleaseBeforeStopped,
-    /// The releaser claims back at once (K23).
-    ReleaserClaimsAtOnce,
-    /// A rebooted peer is proof although it claims or holds (section 1, Rebooted).
-    AnyRebootCounts,
     /// A standby stays `Paired` beside a `Sole` primary (K11).
     PairedBesideSole,
     /// An "admitted" sent before `Out` was written counts (K17).
@@ -115,7 +110,7 @@ pub(super) const fn on(_: Mutant) -> bool {
 }
 
 impl Mutant {
-    pub const ALL: [Mutant; 42] = [
+    pub const ALL: [Mutant; 37] = [
         Mutant::RightFromReceipt,
         Mutant::NoMargin,
         Mutant::NoWaitForLease,
@@ -123,14 +118,11 @@ impl Mutant {
         Mutant::PromiseForgottenAtStart,
         Mutant::ShortTermAtOnce,
         Mutant::GrantNotDurable,
-        Mutant::ForeignGrantTaken,
-        Mutant::GrantOfAnyToken,
         Mutant::UnknownPromotes,
         Mutant::ResourceScopeIsEnough,
         Mutant::ContactLeavesProof,
         Mutant::ContactLeavesProbe,
         Mutant::NoHeadStart,
-        Mutant::EchoNotNeeded,
         Mutant::OldEchoCounts,
         Mutant::FormerIncarnationCounts,
         Mutant::OvertakenCounts,
@@ -139,8 +131,6 @@ impl Mutant {
         Mutant::AnyReleaseCounts,
         Mutant::ReleaseStays,
         Mutant::ReleaseBeforeStopped,
-        Mutant::ReleaserClaimsAtOnce,
-        Mutant::AnyRebootCounts,
         Mutant::PairedBesideSole,
         Mutant::OldAdmissionCounts,
         Mutant::SoleWithoutTake,

@@ -117,9 +117,6 @@ impl Peer {
 
     /// The echo of the datagram, if it is of this incarnation and of something sent at most D ago.
     fn fresh_echo(&self, datagram: &Datagram, now: Instant, dead_after: Span) -> Option<(Echo, Instant)> {
-        if mutant::on(Mutant::EchoNotNeeded) && datagram.echo.is_none() {
-            return self.sent.log.back().map(|(seq, at)| (Echo { incarnation: self.incarnation, seq: *seq }, *at));
-        }
         let echo = datagram.echo.filter(|e| e.incarnation == self.incarnation)?;
         let sent = self.sent.at(echo.seq)?;
         let fresh = now.since(sent) <= dead_after || mutant::on(Mutant::OldEchoCounts);

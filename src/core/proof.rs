@@ -56,7 +56,7 @@ impl Proof {
     /// `Rebooted`: a boot other than that of my last grant, which holds, claims and attempts nothing.
     pub fn from_reboot(said: &Datagram, mine: &Record) -> Option<Proof> {
         let granted = mine.granted_boot.filter(|_| mine.granted_token > mine.held_token)?;
-        let counts = said.boot != granted && (holds_nothing(said) || mutant::on(Mutant::AnyRebootCounts));
+        let counts = said.boot != granted && holds_nothing(said);
         counts.then_some(Proof { inner: Inner::Rebooted })
     }
 

@@ -77,7 +77,7 @@ impl Node {
         let Some(release) = self.release else { return false };
         let refused = self.hears().is_some_and(|d| d.notices.cannot == Some(release.token));
         let until = release.since.after(self.settings.dead_after).after(self.settings.interval.times(4));
-        if refused || now >= until || mutant::on(Mutant::ReleaserClaimsAtOnce) {
+        if refused || now >= until {
             return false;
         }
         self.wake(Timer::ReleaseWait, until, now);
