@@ -80,8 +80,7 @@ impl Node {
         if self.fencing.proof().is_some() {
             return self.become_taking_over(TakingOver::attempting(), now);
         }
-        let never_heard = !self.had_contact_this_boot && !mutant::on(Mutant::JoinerShoots);
-        if never_heard && !self.settings.join_fence {
+        if self.may_only_look() {
             return self.wait_for_power_off(now);
         }
         if !self.links_usable {
@@ -91,7 +90,12 @@ impl Node {
     }
 
     /// A powered-on peer that was never heard in this boot is not shot: this node may be the one cut off (K7, C38).
-    fn wait_for_power_off(&mut self, now: Instant) {
+    pub(super) fn may_only_look(&self) -> bool {
+        let never_heard = !self.had_contact_this_boot && !mutant::on(Mutant::JoinerShoots);
+        never_heard && !self.settings.join_fence
+    }
+
+    pub(super) fn wait_for_power_off(&mut self, now: Instant) {
         if self.retry_due(now) {
             self.probe(true);
             self.retry_after(now, self.settings.fence_bound.max(self.settings.dead_after));

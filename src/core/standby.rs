@@ -195,6 +195,8 @@ impl Node {
         }
         match self.shoot_hindrance() {
             Some(because) => self.wait_for(because),
+            // One that started alone, by a peer that read off, and failed: it still may not shoot.
+            None if self.may_only_look() => self.wait_for_power_off(now),
             None => self.become_taking_over(TakingOver::attempting(), now),
         }
     }

@@ -177,8 +177,7 @@ impl World {
         let (me, peer) = (&self.machines[caller.index()], &self.machines[caller.peer().index()]);
         let primary_first = self.setup.first == FirstShooter::Primary;
         let second = me.service.active != primary_first && peer.service.active == primary_first;
-        // One that served alone, and whose start failed later, shoots as a standby would.
-        let heard_nobody = !me.run_time.had_contact && !self.setup.join_fence && self.setup.budget.fail == 0;
+        let heard_nobody = !me.run_time.had_contact && !self.setup.join_fence;
         let broken = [
             (me.disk.is_some_and(|r| r.frozen) && !me.service.active, "K24: a frozen node shoots"),
             (heard_nobody, "K7: a node that heard nobody shoots"),
