@@ -141,16 +141,19 @@ impl Node {
     /// Asks for the peer's power, once a silence or again when `again` is due. Never delays an attempt.
     pub(super) fn probe(&mut self, again: bool) {
         let silence = Some(self.detector.silent_since());
-        let repeats = self.fencing.probed == silence && !again;
+        let first = self.fencing.probed != silence;
         let idle = self.fencing.probe.is_none() && !self.fencing.is_attempting() && self.fencing.proof.is_none();
-        if !self.settings.plan.reads_power() || repeats || !idle {
+        if !self.settings.plan.reads_power() || !(first || again) || !idle {
             return;
         }
         let job = self.new_job();
         self.fencing.probe = Some(job);
         self.fencing.probed = silence;
         let excluded = self.record.wanted().distrusted;
-        self.report(Event::ProbeStarted);
+        // Said once a silence: one that waits for days must not push everything else out of `why`.
+        if first {
+            self.report(Event::ProbeStarted);
+        }
         self.out(Output::StartProbe { job, excluded });
     }
 
