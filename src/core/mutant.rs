@@ -1,6 +1,6 @@
 //! Deliberate wrong changes, one at a time, for the check of the proof itself: swarm and model checker must catch each.
 //!
-//! Without the feature `mutants` nothing of this is in the program: [`on`] is `false` at compile time.
+//! Without the feature `mutants` nothing of this is in the program: `on` is `false` at compile time.
 
 // Tried and struck, because another rule makes them harmless: a grant of another incarnation or token (every authentic
 // datagram prolongs the promise in any case), a datagram without an echo (whoever echoes nothing has heard nothing that

@@ -2,9 +2,9 @@
 //!
 //! | thread | what it does |
 //! | --- | --- |
-//! | main | [`driver`]: clock, links, the core; nothing that blocks |
-//! | `record` | [`persister`]: writes and syncs the durable record |
-//! | `worker` | [`fencer`] and [`group`]: agents and resources, and the control socket |
+//! | main | `driver`: clock, links, the core; nothing that blocks |
+//! | `record` | `persister`: writes and syncs the durable record |
+//! | `worker` | `fencer` and `group`: agents and resources, and the control socket |
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;

@@ -31,7 +31,7 @@ impl Rng {
         if low >= high { low } else { low + self.below(high - low + 1) }
     }
 
-    /// True in `parts` of [`PARTS`] cases; draws nothing when the answer is certain.
+    /// True in `parts` of `PARTS` cases; draws nothing when the answer is certain.
     pub fn chance(&mut self, parts: u32) -> bool {
         match parts {
             0 => false,
