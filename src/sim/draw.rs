@@ -101,6 +101,7 @@ pub fn draw_setup(seed: u64, rng: &mut Rng) -> Setup {
     setup.token_check = rng.chance(300_000);
     // Sealing takes most of a world's time, so few worlds do it.
     setup.wire = rng.chance(30_000);
+    setup.newer = setup.wire.then(|| rng.pick(&[None, Some(NodeId::First), Some(NodeId::Second)])).flatten();
     setup.bmc_shares_power = rng.chance(200_000);
     setup
 }

@@ -1,7 +1,7 @@
 //! Datagrams as bytes, through the shipped `wire`: what arrives is what `open` makes of what `seal` wrote.
 
-use crate::core::Datagram;
-use crate::wire::{Keyring, open, seal};
+use crate::core::{Datagram, NodeId};
+use crate::wire::{Keyring, open, seal, seal_by_successor};
 
 use super::rng::Rng;
 
@@ -12,17 +12,20 @@ const KEY: &str = "v1 sim AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 #[derive(Debug)]
 pub struct Sealed {
     keyring: Keyring,
+    /// The node whose program is one version ahead.
+    newer: Option<NodeId>,
 }
 
 impl Sealed {
-    pub fn new() -> Sealed {
-        Sealed { keyring: Keyring::parse(KEY).expect("the made-up key is well formed") }
+    pub fn new(newer: Option<NodeId>) -> Sealed {
+        Sealed { keyring: Keyring::parse(KEY).expect("the made-up key is well formed"), newer }
     }
 
     /// What the receiver makes of this datagram, `None` when it refuses the bytes. A `changed` one has one bit flipped.
     pub fn travels(&self, link: usize, datagram: &Datagram, changed: bool, rng: &mut Rng) -> Option<Datagram> {
         let link = link as u8;
-        let mut bytes = seal(&self.keyring, link, datagram);
+        let is_newer = self.newer == Some(datagram.sender);
+        let mut bytes = if is_newer { seal_by_successor } else { seal }(&self.keyring, link, datagram);
         if changed {
             let bit = rng.below(bytes.len() as u64 * 8);
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
@@ -34,7 +37,6 @@ impl Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::NodeId;
     use crate::sim::{Action, Setup, World};
 
     #[test]
@@ -43,10 +45,13 @@ mod tests {
         let mut world = World::new(Setup::default(), start.to_vec(), false);
         world.run_until(3_000_000_000);
         let datagram = world.last_sent[0].expect("a daemon that runs sends");
-        let (sealed, mut rng) = (Sealed::new(), Rng::new(3));
-        assert_eq!(sealed.travels(1, &datagram, false, &mut rng), Some(datagram));
-        for _ in 0..300 {
-            assert_eq!(sealed.travels(1, &datagram, true, &mut rng), None);
+        let mut rng = Rng::new(3);
+        for newer in [None, Some(NodeId::First), Some(NodeId::Second)] {
+            let sealed = Sealed::new(newer);
+            assert_eq!(sealed.travels(1, &datagram, false, &mut rng), Some(datagram));
+            for _ in 0..300 {
+                assert_eq!(sealed.travels(1, &datagram, true, &mut rng), None);
+            }
         }
     }
 }

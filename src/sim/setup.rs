@@ -143,6 +143,8 @@ pub struct Setup {
     pub bmc_shares_power: bool,
     /// Datagrams travel sealed, as bytes.
     pub wire: bool,
+    /// Sealed: the node whose program is one version ahead, in the middle of a rolling upgrade.
+    pub newer: Option<NodeId>,
 }
 
 impl Default for Setup {
@@ -159,12 +161,24 @@ impl Default for Setup {
             guard: true,
             bmc_shares_power: false,
             wire: false,
+            newer: None,
         }
     }
 }
 
-const WORLD_KEYS: [&str; 10] =
-    ["seed", "links", "delay", "loss", "reorder", "duplicate", "token-check", "guard", "bmc.shares-power", "wire"];
+const WORLD_KEYS: [&str; 11] = [
+    "seed",
+    "links",
+    "delay",
+    "loss",
+    "reorder",
+    "duplicate",
+    "token-check",
+    "guard",
+    "bmc.shares-power",
+    "wire",
+    "newer",
+];
 
 impl Setup {
     /// Sets `key`, `heron.key` or `plover.key`.
@@ -189,7 +203,8 @@ impl Setup {
             "token-check" => self.token_check = text::yes(value)?,
             "guard" => self.guard = text::yes(value)?,
             "bmc.shares-power" => self.bmc_shares_power = text::yes(value)?,
-            _ => self.wire = text::yes(value)?,
+            "wire" => self.wire = text::yes(value)?,
+            _ => self.newer = if value == "none" { None } else { Some(text::node(value)?) },
         }
         Ok(())
     }
@@ -205,7 +220,8 @@ impl Setup {
             "token-check" => text::show_yes(self.token_check),
             "guard" => text::show_yes(self.guard),
             "bmc.shares-power" => text::show_yes(self.bmc_shares_power),
-            _ => text::show_yes(self.wire),
+            "wire" => text::show_yes(self.wire),
+            _ => self.newer.map_or("none", |node| text::NAMES[node.index()]).to_owned(),
         }
     }
 

@@ -80,7 +80,7 @@ impl World {
             last_sent: [None, None],
             disturbed: 0,
             steps: 0,
-            sealed: setup.wire.then(Sealed::new),
+            sealed: setup.wire.then(|| Sealed::new(setup.newer)),
             rng: Rng::new(setup.seed),
             queue,
             datagrams: Slab::default(),

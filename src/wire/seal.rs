@@ -5,8 +5,9 @@
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{Tag, XNonce};
+use minicbor::{Decoder, Encoder};
 
-use super::header::{HEADER, Header, NONCE, Parts, TAG, place};
+use super::header::{HEADER, Header, NONCE, Parts, TAG, VERSION, place};
 use super::keyring::{Key, Keyring};
 use super::{Rejection, codec};
 use crate::core::{Datagram, NodeId};
@@ -16,11 +17,37 @@ const ROOM: usize = 512;
 
 /// The bytes of `datagram` for this link, sealed with the first key. `datagram.sender` is the node that seals.
 pub fn seal(keyring: &Keyring, link: u8, datagram: &Datagram) -> Vec<u8> {
-    let mut nonce = [0; NONCE];
-    getrandom::fill(&mut nonce).expect("the kernel's random source does not fail once it has been seeded");
     let key = keyring.sending();
     let header = Header::ours(datagram.sender, link, key.id);
-    seal_with(key, header, &nonce, |body| codec::encode_into(body, datagram))
+    seal_with(key, header, &random_nonce(), |body| codec::encode_into(body, datagram))
+}
+
+/// As [`seal`], by a program one version ahead: its datagrams have one more field, which this version skips. For
+/// whoever tries how neighbouring versions work together before there is a second one.
+pub fn seal_by_successor(keyring: &Keyring, link: u8, datagram: &Datagram) -> Vec<u8> {
+    let key = keyring.sending();
+    let header = Header { version: VERSION + 1, min: VERSION, ..Header::ours(datagram.sender, link, key.id) };
+    let newer = with_entry(&codec::encode(datagram), |entry| {
+        entry.u8(99).and_then(|e| e.str("of a later version")).expect("writing to memory does not fail");
+    });
+    seal_with(key, header, &random_nonce(), |body| body.extend_from_slice(&newer))
+}
+
+/// The map with one more entry, whose key and value `write` gives.
+pub(super) fn with_entry(body: &[u8], write: impl FnOnce(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
+    let mut decoder = Decoder::new(body);
+    let entries = decoder.map().ok().flatten().expect("our own bodies are maps of definite length");
+    let mut bytes = Vec::new();
+    Encoder::new(&mut bytes).map(entries + 1).expect("writing to memory does not fail");
+    bytes.extend_from_slice(&body[decoder.position()..]);
+    write(&mut Encoder::new(&mut bytes));
+    bytes
+}
+
+fn random_nonce() -> [u8; NONCE] {
+    let mut nonce = [0; NONCE];
+    getrandom::fill(&mut nonce).expect("the kernel's random source does not fail once it has been seeded");
+    nonce
 }
 
 /// What the peer of `me` sent over this link, or why these bytes are not that.

@@ -7,7 +7,7 @@ use minicbor::{Decoder, Encoder};
 use proptest::prelude::*;
 
 use super::header::{HEADER, Header, NONCE, TAG, place};
-use super::seal::seal_with;
+use super::seal::{seal_with, with_entry};
 use super::*;
 use crate::core::*;
 
@@ -108,17 +108,6 @@ fn seal_as(version: u8, min: u8, body: &[u8]) -> Vec<u8> {
 
 fn open_at_second(bytes: &[u8]) -> Result<Datagram, Rejection> {
     open(&keyring(), NodeId::Second, 0, bytes)
-}
-
-/// The map with one more entry, whose key and value `write` gives.
-fn with_entry(body: &[u8], write: impl FnOnce(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
-    let mut decoder = Decoder::new(body);
-    let entries = decoder.map().unwrap().expect("our maps have definite lengths");
-    let mut bytes = Vec::new();
-    Encoder::new(&mut bytes).map(entries + 1).unwrap();
-    bytes.extend_from_slice(&body[decoder.position()..]);
-    write(&mut Encoder::new(&mut bytes));
-    bytes
 }
 
 /// The map without the entry of this key.
