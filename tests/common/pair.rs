@@ -19,10 +19,14 @@ pub fn build(plan: Plan) -> Pair {
     Pair::build(plan).expect("a world can be made")
 }
 
-/// Switches both machines on and waits for a primary that serves and its admitted standby: gives the primary.
+/// Switches both machines on and waits for a primary whose service has written, and its admitted standby: gives the
+/// primary.
 pub fn start(pair: &mut Pair) -> NodeId {
     BOTH.into_iter().for_each(|node| pair.switch_on(node).expect("a machine starts"));
-    until_whole(pair)
+    let primary = until_whole(pair);
+    // The resource is up as soon as its process runs; on a busy machine its first write may take a while.
+    until_written(pair, primary, 0);
+    primary
 }
 
 pub fn until_whole(pair: &mut Pair) -> NodeId {
