@@ -166,7 +166,6 @@ pub enum StopReason {
     StartFailed,
     ResourceFailed,
     TakeRefused { highest: Token },
-    ProofVoided,
     GenerationIdChanged,
     Joining,
     LostLeaseDuringStart,

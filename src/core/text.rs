@@ -132,7 +132,6 @@ impl Display for StopReason {
             StopReason::StartFailed => f.write_str("a resource did not start; see the journal for which"),
             StopReason::ResourceFailed => f.write_str("a resource failed for good; see the journal for which"),
             StopReason::TakeRefused { highest } => write!(f, "the store refused the token: it holds {highest}"),
-            StopReason::ProofVoided => f.write_str("the peer was heard, which voids the proof"),
             StopReason::GenerationIdChanged => f.write_str("this virtual machine was restored, copied or moved"),
             StopReason::Joining => f.write_str("a starting daemon first makes sure that nothing runs here"),
             StopReason::LostLeaseDuringStart => f.write_str("the lease ended while resources were starting"),

@@ -20,7 +20,7 @@ use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
 
 use super::armed::Armed;
-use super::fencer::{self, FenceWork};
+use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
 use super::note::Note;
@@ -151,7 +151,7 @@ impl Driver {
             }
             Output::StartProbe { job, excluded } => self.fence(FenceWork::Probe { job, excluded }),
             Output::StartFence { job, token, take, excluded, deadline } => {
-                let deadline_after = fencer::time_left(deadline, clock::now());
+                let deadline_after = deadline.since(clock::now()).into();
                 let order = crate::fence::Order { token, take, excluded, deadline_after };
                 self.fence(FenceWork::Off { job, order });
             }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
@@ -90,9 +89,4 @@ fn tell(inbox: &Inbox, evidence: Vec<Evidence>) {
     if !evidence.is_empty() {
         let _ = inbox.send(Note::Evidence(evidence));
     }
-}
-
-/// How long the whole of one attempt may take, from the deadline that the core set.
-pub fn time_left(deadline: crate::core::Instant, now: crate::core::Instant) -> Duration {
-    deadline.since(now).into()
 }

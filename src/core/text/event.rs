@@ -89,7 +89,6 @@ fn demotion_severity(reason: StopReason) -> Severity {
         | StopReason::StartFailed
         | StopReason::ResourceFailed
         | StopReason::TakeRefused { .. }
-        | StopReason::ProofVoided
         | StopReason::GenerationIdChanged
         | StopReason::LostLeaseDuringStart => Severity::Alarm,
     }
