@@ -53,6 +53,7 @@ impl Fake {
             cipher_suite: suite,
             privilege: "ADMINISTRATOR".to_owned(),
             stable_reads: 3,
+            independent_power: false,
             poll: Span::from_ms(50),
         };
         Ipmi::with_program("bmc", Scope::Node, limit, &config, Secret::new(password.to_vec()), self.path("ipmitool"))

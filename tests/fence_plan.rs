@@ -71,6 +71,7 @@ fn ipmi(password: &Path) -> AgentKind {
         privilege: "ADMINISTRATOR".to_owned(),
         stable_reads: 2,
         poll: Span::from_ms(100),
+        independent_power: false,
     })
 }
 

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use super::agents::{
+    Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr,
+};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
 /// Everything from one file, the same on both nodes.
@@ -108,6 +111,15 @@ pub struct Agent {
 #[derive(Debug, Clone)]
 pub enum AgentKind {
     Ipmi(IpmiAgent),
+    Redfish(RedfishAgent),
+    FenceAgent(FenceAgent),
+    Ec2Power(Ec2Power),
+    Ec2Volume(Ec2Volume),
+    OpenstackPower(OpenstackPower),
+    OpenstackVolume(OpenstackVolume),
+    NfsExport(NfsExport),
+    IscsiAcl(IscsiAcl),
+    ScsiPr(ScsiPr),
     Exec(ExecAgent),
     Manual,
 }
@@ -126,6 +138,8 @@ pub struct IpmiAgent {
     /// Off must be read this many times in a row, `poll` apart.
     pub stable_reads: u32,
     pub poll: Span,
+    /// The BMC stays alive when its host has lost all power.
+    pub independent_power: bool,
 }
 
 /// Any program that speaks the exec contract of `leasehold-fence-exec(7)`.

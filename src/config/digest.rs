@@ -7,8 +7,7 @@ use std::fmt::Write;
 
 use sha2::{Digest as _, Sha256};
 
-use super::checked::{Agent, AgentKind, Config};
-use super::secrets;
+use super::checked::{Agent, Config};
 use crate::core::Digest;
 
 /// First 16 bytes of SHA-256 over the canonical text.
@@ -51,19 +50,9 @@ fn identity(agent: &Agent) -> Vec<(String, String)> {
         ("level".to_string(), agent.level.to_string()),
         ("scope".to_string(), agent.scope.to_string()),
     ];
-    match &agent.kind {
-        AgentKind::Ipmi(ipmi) => parts.push(("ipmi".to_string(), format!("{} {}", ipmi.address, ipmi.port))),
-        AgentKind::Exec(exec) => {
-            parts.push(("exec".to_string(), format!("take {}", exec.takes)));
-            let shown = exec.settings.iter().filter(|(key, value)| !is_private(key, value));
-            parts.extend(shown.map(|(key, value)| (format!("setting {key}"), value.clone())));
-        }
-        AgentKind::Manual => parts.push(("manual".to_string(), String::new())),
-    }
+    parts.extend(match agent.kind.facts() {
+        Some(facts) => facts.device(),
+        None => vec![("manual".to_string(), String::new())],
+    });
     parts
-}
-
-/// Paths may differ between the nodes, and secrets are nobody's business.
-fn is_private(key: &str, value: &str) -> bool {
-    secrets::is_secret(key) || value.starts_with('/')
 }

@@ -7,6 +7,7 @@
 //!
 //! Nothing is believed half: one error withholds the whole configuration, after all of them have been told.
 
+mod agents;
 pub mod arithmetic;
 mod check;
 pub mod checked;
@@ -26,6 +27,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+pub use agents::Facts;
 pub use arithmetic::Arithmetic;
 pub use checked::*;
 pub use diagnostics::{Diagnostics, Finding, Severity};

@@ -98,9 +98,37 @@ pub struct Fence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Ipmi,
+    Redfish,
+    FenceAgent,
+    Ec2Power,
+    Ec2Volume,
+    OpenstackPower,
+    OpenstackVolume,
+    NfsExport,
+    IscsiAcl,
+    ScsiPr,
     Exec,
     Manual,
 }
+
+/// The kinds by their names in the file.
+const KINDS: [(&str, Kind); 12] = [
+    ("ipmi", Kind::Ipmi),
+    ("redfish", Kind::Redfish),
+    ("fence-agent", Kind::FenceAgent),
+    ("ec2-power", Kind::Ec2Power),
+    ("ec2-volume", Kind::Ec2Volume),
+    ("openstack-power", Kind::OpenstackPower),
+    ("openstack-volume", Kind::OpenstackVolume),
+    ("nfs-export", Kind::NfsExport),
+    ("iscsi-acl", Kind::IscsiAcl),
+    ("scsi-pr", Kind::ScsiPr),
+    ("exec", Kind::Exec),
+    ("manual", Kind::Manual),
+];
+
+/// Where a kind's device is named, in the order of asking.
+const ADDRESS_KEYS: [&str; 4] = ["address", "url", "server", "endpoint"];
 
 #[derive(Debug)]
 pub struct Agent {
@@ -116,6 +144,10 @@ pub struct Agent {
     pub over: Field<String>,
     pub ipmi: Option<Ipmi>,
     pub exec: Option<Exec>,
+    /// Every other kind, read and checked at once.
+    pub other: Option<super::checked::AgentKind>,
+    /// Where the address of its device stands.
+    pub address_span: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -262,7 +294,7 @@ fn fence(mut s: Section<'_>, confirm_only: Option<Range<usize>>, f: &mut Finding
 fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
     let name = s.name("name", f);
     let target = s.name("target", f);
-    let kind = s.word("kind", &[("ipmi", Kind::Ipmi), ("exec", Kind::Exec), ("manual", Kind::Manual)], f);
+    let kind = s.word("kind", &KINDS, f);
     let mut raw = Agent {
         span: s.span.clone(),
         name: s.require(name, "name", "\"bmc-heron\"", f),
@@ -276,6 +308,8 @@ fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
         over: Field::Absent,
         ipmi: None,
         exec: None,
+        other: None,
+        address_span: ADDRESS_KEYS.iter().find_map(|key| s.value_span(key)),
     };
     let Some(kind) = raw.kind.as_ref().map(|k| k.value) else { return raw };
     if kind != Kind::Manual {
@@ -285,12 +319,9 @@ fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
         Kind::Ipmi => raw.ipmi = Some(ipmi(&mut s, f)),
         Kind::Exec => raw.exec = Some(exec(&mut s, f)),
         Kind::Manual => {}
+        _ => raw.other = super::agents::read(kind, &mut s, f),
     }
-    s.of_kind(match kind {
-        Kind::Ipmi => "ipmi",
-        Kind::Exec => "exec",
-        Kind::Manual => "manual",
-    });
+    s.of_kind(KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(word, _)| word));
     s.finish(f);
     raw
 }

@@ -1,6 +1,6 @@
 //! From the configuration to what one node's protocol machine needs.
 
-use super::checked::{AgentKind, Config};
+use super::checked::Config;
 use crate::core::{NodeId, Settings};
 
 impl Config {
@@ -32,6 +32,6 @@ impl Config {
 
     /// Whether any agent keeps tokens that a start by `Fenced` or `Confirmed` has to ask for (protocol section 3).
     fn stores_tokens(&self) -> bool {
-        self.fence.agents.iter().any(|a| matches!(&a.kind, AgentKind::Exec(exec) if exec.takes))
+        self.fence.agents.iter().any(|a| a.kind.takes())
     }
 }

@@ -30,9 +30,9 @@ impl Surroundings {
 
 fn host_power(pairs: &[(&raw::Agent, &Agent)], target: NodeId) -> bool {
     let acts = |agent: &Agent| !matches!(agent.kind, AgentKind::Manual) && agent.scope == Scope::Node;
-    let on_host = |raw: &raw::Agent| raw.ipmi.as_ref().is_some_and(|i| !i.independent_power.value_or(false));
+    let on_host = |agent: &Agent| agent.kind.facts().is_some_and(|facts| facts.on_host_power());
     let mut against = pairs.iter().filter(|(_, agent)| agent.target == target && acts(agent)).peekable();
-    against.peek().is_some() && against.all(|(raw, _)| on_host(raw))
+    against.peek().is_some() && against.all(|(_, agent)| on_host(agent))
 }
 
 fn on_link_path(pairs: &[(&raw::Agent, &Agent)], config: &Config) -> Vec<String> {

@@ -6,7 +6,7 @@
 //! ```
 
 use super::arithmetic::{self, Line, Origin};
-use super::checked::{Agent, AgentKind, Resource, Timing};
+use super::checked::{Agent, Resource, Timing};
 use super::raw::{self, Raw, Watchdog};
 use super::rules;
 use super::value::{Field, Findings};
@@ -101,10 +101,7 @@ fn direction_bound(agents: &[Agent], target: NodeId) -> (Span, String) {
 }
 
 fn reading(agent: &Agent) -> Span {
-    match &agent.kind {
-        AgentKind::Ipmi(ipmi) => ipmi.poll.times(u64::from(ipmi.stable_reads)),
-        AgentKind::Exec(_) | AgentKind::Manual => Span::ZERO,
-    }
+    agent.kind.facts().map_or(Span::ZERO, |facts| facts.reading())
 }
 
 fn direction_typical(agents: &[Agent], target: NodeId) -> Span {

@@ -147,6 +147,11 @@ impl<'a> Section<'a> {
         self.table?.iter().find(|(k, _)| k.get_ref() == key).map(|(k, _)| k.span())
     }
 
+    /// Where the value of a key stands.
+    pub fn value_span(&self, key: &str) -> Option<Range<usize>> {
+        self.table?.iter().find(|(k, _)| k.get_ref() == key).map(|(_, v)| v.span())
+    }
+
     /// Counts a key as known although its value is not read.
     pub fn know(&mut self, key: &'static str) {
         if !self.known.contains(&key) {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::core::Token;
+use crate::core::{SystemUuid, Token};
 
 use super::{Outcome, Reading};
 
@@ -31,6 +31,7 @@ pub struct Evidence {
 pub struct Attempt {
     agent: String,
     stamp: Stamp,
+    expected: Option<SystemUuid>,
     state: Mutex<State>,
 }
 
@@ -43,7 +44,17 @@ struct State {
 
 impl Attempt {
     pub fn new(agent: impl Into<String>, stamp: Stamp) -> Attempt {
-        Attempt { agent: agent.into(), stamp, state: Mutex::default() }
+        Attempt { agent: agent.into(), stamp, expected: None, state: Mutex::default() }
+    }
+
+    /// The target is the machine with this UUID.
+    pub fn expecting(self, expected: Option<SystemUuid>) -> Attempt {
+        Attempt { expected, ..self }
+    }
+
+    /// The UUID of the machine that is meant, if it ever told it. An agent whose device names another one sends nothing.
+    pub fn expected(&self) -> Option<SystemUuid> {
+        self.expected
     }
 
     pub fn agent(&self) -> &str {

@@ -12,20 +12,31 @@
 
 mod attempt;
 mod drive;
+mod ec2;
 mod exec;
+mod fence_agent;
+mod gate;
+mod health;
+mod identity;
 mod ipmi;
 mod manual;
+mod openstack;
 mod plan;
+mod redfish;
+mod scsi_pr;
 mod secret;
+mod web;
 
 use std::fmt;
 use std::pin::Pin;
 
-use crate::core::{AgentSet, Scope, Take, TakeResult, Token};
+use crate::core::{AgentSet, Scope, Span, Take, TakeResult, Token};
 use crate::process::Untrusted;
 
 pub use attempt::{Attempt, Evidence, Stamp};
 pub use exec::Exec;
+pub use health::Health;
+pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
 pub use plan::{Entry, FencePlan, Order, Report};
@@ -67,6 +78,11 @@ pub trait Agent: Send + Sync + fmt::Debug {
     /// One settled reading, without changing anything.
     fn status<'a>(&'a self, attempt: &'a Attempt) -> Pending<'a, Reading>;
 
+    /// Looks at all that a fence will need, long before it does: login, privilege, state, identity. Changes nothing.
+    fn prove<'a>(&'a self, attempt: &'a Attempt) -> Pending<'a, Health> {
+        Box::pin(async move { Health::of(self.status(attempt).await) })
+    }
+
     /// Lets the target act again, verified.
     fn on<'a>(&'a self, token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome>;
 
@@ -84,6 +100,20 @@ pub trait Agent: Send + Sync + fmt::Debug {
     fn highest<'a>(&'a self, _attempt: &'a Attempt) -> Pending<'a, Option<Token>> {
         Box::pin(async { None })
     }
+}
+
+/// What every agent is told when it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// The agent's own name.
+    pub name: &'a str,
+    pub scope: Scope,
+    /// The time of one whole attempt with its verification.
+    pub limit: Span,
+    /// The node to be made harmless.
+    pub target: &'a str,
+    /// The node that runs the agent.
+    pub caller: &'a str,
 }
 
 /// Why a fence plan cannot be made from the configuration. Found at the start, never first at a failover.
@@ -105,6 +135,8 @@ pub enum FenceError {
     UserTooLong { agent: String, length: usize, limit: usize },
     #[error("fence agent {agent:?}: cipher suite 0 means no authentication and is never used; take 17 or 3")]
     NoCipher { agent: String },
+    #[error("fence agent {agent:?}: {why}")]
+    Unusable { agent: String, why: String },
     #[error("fence agent {agent:?} is number {index} of the configuration; at most 32 are allowed")]
     TooMany { agent: String, index: usize },
 }

@@ -12,9 +12,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::{Agent as Configured, AgentKind, Config};
-use crate::core::{AgentSet, FenceResult, NodeId, PowerReading, Scope, Span, Take, TakeResult, Token};
+use crate::core::{AgentSet, FenceResult, NodeId, PowerReading, Scope, Span, SystemUuid, Take, TakeResult, Token};
 
-use super::{Agent, Attempt, Evidence, Exec, FenceError, Ipmi, Manual, Outcome, Reading, Stamp, with_all};
+use super::ec2::{Ec2Power, Ec2Volume};
+use super::fence_agent::FenceAgent;
+use super::gate::{IscsiAcl, NfsExport};
+use super::openstack::{OpenstackPower, OpenstackVolume};
+use super::redfish::Redfish;
+use super::scsi_pr::ScsiPr;
+use super::{
+    Agent, Attempt, Evidence, Exec, FenceError, Identities, Ipmi, Manual, Outcome, Reading, Setup, Stamp, with_all,
+};
 
 /// One agent with its place in the plan.
 #[derive(Debug, Clone)]
@@ -54,6 +62,8 @@ pub struct FencePlan {
     /// Aimed at this node: the peer shoots with them, and this node uses them to let itself in again.
     own: Vec<Entry>,
     stamp: Stamp,
+    me: NodeId,
+    identities: Identities,
 }
 
 impl FencePlan {
@@ -72,13 +82,18 @@ impl FencePlan {
             let entry = Entry { index, name, level: configured.level, limit: configured.timeout.into(), agent };
             if configured.target == me { own.push(entry) } else { against.push(entry) }
         }
-        Ok(FencePlan::of(against, own))
+        Ok(FencePlan { me, ..FencePlan::of(against, own) })
     }
 
     /// A plan of given agents.
     pub fn of(mut against: Vec<Entry>, own: Vec<Entry>) -> FencePlan {
         against.sort_by_key(|e| e.level);
-        FencePlan { against, own, stamp: String::new }
+        FencePlan { against, own, stamp: String::new, me: NodeId::First, identities: Identities::default() }
+    }
+
+    /// Where the nodes' UUIDs are told as they become known.
+    pub fn identities(&self) -> Identities {
+        self.identities.clone()
     }
 
     /// Dates the evidence by this clock.
@@ -227,6 +242,13 @@ impl FencePlan {
         readings.iter().all(|r| *r == Some(Reading::On))
     }
 
+    /// The UUID of the machine that the agent is aimed at.
+    fn expected(&self, entry: &Entry) -> Option<SystemUuid> {
+        let aimed_at_me = self.own.iter().any(|own| own.index == entry.index);
+        let node = if aimed_at_me { self.me } else { self.me.peer() };
+        self.identities.of(node.index())
+    }
+
     fn takers(&self) -> Vec<Entry> {
         self.entries(|e| e.agent.takes())
     }
@@ -249,7 +271,7 @@ impl FencePlan {
     {
         let mut tasks = JoinSet::new();
         for (place, entry) in entries.iter().enumerate() {
-            let attempt = trail.begin(entry, self.stamp);
+            let attempt = trail.begin(entry, self.stamp, self.expected(entry));
             let job = work(entry.clone(), attempt.clone());
             let limit = entry.limit;
             tasks.spawn(async move { (place, within(limit, job, &attempt).await) });
@@ -296,15 +318,15 @@ impl IntoFenceResult for TakeResult {
 struct Trail(Vec<Arc<Attempt>>);
 
 impl Trail {
-    fn begin(&mut self, entry: &Entry, stamp: Stamp) -> Arc<Attempt> {
-        let attempt = Arc::new(Attempt::new(&entry.name, stamp));
+    fn begin(&mut self, entry: &Entry, stamp: Stamp, expected: Option<SystemUuid>) -> Arc<Attempt> {
+        let attempt = Arc::new(Attempt::new(&entry.name, stamp).expecting(expected));
         self.0.push(attempt.clone());
         attempt
     }
 
     fn skip(&mut self, entry: &Entry, stamp: Stamp) {
         let text = "skipped with its level: it once confirmed what was not so; an operator must clear it";
-        self.begin(entry, stamp).note("(nothing)", text);
+        self.begin(entry, stamp, None).note("(nothing)", text);
     }
 
     /// The result when nothing was confirmed.
@@ -327,8 +349,18 @@ fn levels_of(entries: &[Entry]) -> BTreeSet<u32> {
 
 fn build(config: &Config, agent: &Configured, me: NodeId) -> Result<Arc<dyn Agent>, FenceError> {
     let (target, caller) = (&config.node(agent.target).name, &config.node(me).name);
+    let setup = Setup { name: &agent.name, scope: agent.scope, limit: agent.timeout, target, caller };
     Ok(match &agent.kind {
         AgentKind::Ipmi(ipmi) => Arc::new(Ipmi::new(&agent.name, agent.scope, agent.timeout, ipmi)?),
+        AgentKind::Redfish(redfish) => Arc::new(Redfish::new(setup, redfish)?),
+        AgentKind::FenceAgent(program) => Arc::new(FenceAgent::new(setup, program)?),
+        AgentKind::Ec2Power(power) => Arc::new(Ec2Power::new(setup, power)?),
+        AgentKind::Ec2Volume(volume) => Arc::new(Ec2Volume::new(setup, volume)?),
+        AgentKind::OpenstackPower(power) => Arc::new(OpenstackPower::new(setup, power)?),
+        AgentKind::OpenstackVolume(volume) => Arc::new(OpenstackVolume::new(setup, volume)?),
+        AgentKind::NfsExport(export) => Arc::new(NfsExport::new(setup, export)?),
+        AgentKind::IscsiAcl(acl) => Arc::new(IscsiAcl::new(setup, acl)?),
+        AgentKind::ScsiPr(reservation) => Arc::new(ScsiPr::new(setup, reservation)?),
         AgentKind::Exec(exec) => Arc::new(Exec::new(&agent.name, agent.scope, agent.timeout, exec, target, caller)?),
         AgentKind::Manual => Arc::new(Manual::new(agent.scope, target)),
     })

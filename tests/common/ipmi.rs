@@ -66,6 +66,7 @@ impl Bmc {
             cipher_suite: Some(3),
             privilege: "ADMINISTRATOR".to_owned(),
             stable_reads: 2,
+            independent_power: false,
             poll: Span::from_ms(50),
         }
     }

@@ -1,10 +1,12 @@
 //! Fence agents, one by one: whom they shoot, by what means, within which time.
 
+use std::ops::Range;
+
 use super::super::checked::{Agent, AgentKind, ExecAgent, IpmiAgent, Link, SecretSource};
 use super::super::diagnostics::Finding;
 use super::super::raw::{self, Fence, Kind};
 use super::super::secrets;
-use super::super::value::{At, Field, Findings};
+use super::super::value::{Field, Findings};
 use super::{node_of, unique};
 use crate::core::{NodeId, Scope, Span};
 
@@ -56,7 +58,7 @@ fn one(raw: &raw::Agent, names: &[String; 2], f: &mut Findings) -> Option<Agent>
         name: raw.name.as_ref()?.value.clone(),
         target: target?,
         level: raw.level.value_or(1),
-        scope: raw.scope.value_or(Scope::Node),
+        scope: scope(raw, kind.as_ref()?, f)?,
         timeout: raw.timeout.value_or(default(TIMEOUT)),
         typical: raw.typical.value_or(default(TYPICAL)),
         settle: raw.settle.value_or(default(SETTLE)),
@@ -69,16 +71,26 @@ fn kind(raw: &raw::Agent, f: &mut Findings) -> Option<AgentKind> {
         Kind::Ipmi => ipmi(raw, raw.ipmi.as_ref()?, f).map(AgentKind::Ipmi),
         Kind::Exec => exec(raw, raw.exec.as_ref()?, f).map(AgentKind::Exec),
         Kind::Manual => Some(AgentKind::Manual),
+        _ => raw.other.clone(),
+    }
+}
+
+/// A kind that always protects the same says so; one that may do either has to be told.
+fn scope(raw: &raw::Agent, kind: &AgentKind, f: &mut Findings) -> Option<Scope> {
+    let own = kind.facts().and_then(|facts| facts.scope());
+    match (own, raw.scope.given()) {
+        (Some(own), Some(given)) if own != given.value => {
+            let title = format!("an agent of kind \"{}\" has the scope of a {own}", kind.word());
+            let finding = Finding::error(title).at(&given.span, "not what it protects");
+            f.push(finding.help(format!("write `scope = \"{own}\"`, or leave it out")));
+            None
+        }
+        (own, given) => Some(given.map(|g| g.value).or(own).unwrap_or(Scope::Node)),
     }
 }
 
 fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgent> {
     let password = password(raw, ipmi, f);
-    if let Some(scope) = raw.scope.given().filter(|s| s.value == Scope::Resource) {
-        let finding = Finding::error("an agent of kind \"ipmi\" has the scope of a node");
-        let finding = finding.at(&scope.span, "a BMC switches the whole node off");
-        f.push(finding.help("write `scope = \"node\"`, or leave it out"));
-    }
     refuse_weak_cipher(&ipmi.cipher_suite, f);
     refuse_slow_reading(raw, ipmi, f);
     Some(IpmiAgent {
@@ -90,6 +102,7 @@ fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgen
         privilege: ipmi.privilege.value_or("ADMINISTRATOR").to_string(),
         stable_reads: ipmi.stable_reads.value_or(STABLE_READS),
         poll: ipmi.poll.value_or(POLL),
+        independent_power: ipmi.independent_power.value_or(false),
     })
 }
 
@@ -180,27 +193,25 @@ fn mentions_secret(arg: &str) -> bool {
 
 /// One BMC powers one node: with the same device behind two agents, one of them would shoot its own side.
 fn refuse_shared_devices(fence: &Fence, checked: &[Option<Agent>], f: &mut Findings) {
-    let devices: Vec<(NodeId, (String, u16), &At<String>)> = ipmi_agents(fence, checked).collect();
+    let devices: Vec<_> = own_devices(fence, checked).collect();
     for (i, (target, device, place)) in devices.iter().enumerate() {
         let other = devices[..i].iter().find(|(t, d, _)| t != target && d == device);
         if let Some((_, _, first)) = other {
-            let title = format!("agents against both nodes use the same device, {} port {}", device.0, device.1);
-            let finding = Finding::error(title).at(&place.span, "the same again").with(&first.span, "first here");
+            let finding = Finding::error(format!("agents against both nodes use the same device, {device}"));
+            let finding = finding.at(place, "the same again").with(first, "first here");
             let finding = finding.note("one of the two would switch off the node that it should save");
-            f.push(finding.help("give each agent the BMC of its own target"));
+            f.push(finding.help("give each agent the device of its own target"));
         }
     }
 }
 
-fn ipmi_agents<'a>(
+fn own_devices<'a>(
     fence: &'a Fence,
     checked: &'a [Option<Agent>],
-) -> impl Iterator<Item = (NodeId, (String, u16), &'a At<String>)> {
-    fence.agents.iter().zip(checked).filter_map(|(raw, agent)| match (agent.as_ref()?.target, &agent.as_ref()?.kind) {
-        (target, AgentKind::Ipmi(ipmi)) => {
-            Some((target, (ipmi.address.to_lowercase(), ipmi.port), raw.ipmi.as_ref()?.address.as_ref()?))
-        }
-        (_, AgentKind::Exec(_) | AgentKind::Manual) => None,
+) -> impl Iterator<Item = (NodeId, String, &'a Range<usize>)> {
+    fence.agents.iter().zip(checked).filter_map(|(raw, agent)| {
+        let agent = agent.as_ref()?;
+        Some((agent.target, agent.kind.facts()?.own_device()?, raw.address_span.as_ref().unwrap_or(&raw.span)))
     })
 }
 
@@ -215,12 +226,12 @@ fn refuse_own_addresses(
     let Some(names) = names else { return };
     for (raw, agent) in fence.agents.iter().zip(checked) {
         let Some(agent) = agent else { continue };
-        for (at, node) in addresses(raw).filter_map(|at| Some((at, owner(&at.value, links)?))) {
+        for (span, node) in addresses(raw, agent).filter_map(|(text, span)| Some((span, owner(text, links)?))) {
             let target = &names[agent.target.index()];
             let own = if node == agent.target { "its own target" } else { "the node that would use it" };
             let title = format!("the agent \"{}\" fences {target} through an address of {own}", agent.name);
             let label = format!("an address of {} itself", names[node.index()]);
-            let finding = Finding::error(title).at(&at.span, label);
+            let finding = Finding::error(title).at(span, label);
             let finding = finding.note("a node that has to be fenced cannot be trusted to do it, nor to answer");
             f.push(finding.help("write the address of the device that powers the target, such as its BMC"));
         }
@@ -229,12 +240,12 @@ fn refuse_own_addresses(
 
 /// Everything of an agent that is an address of its device. Other settings of a program may well name the target's
 /// address: a revoked export names its client.
-fn addresses(raw: &raw::Agent) -> impl Iterator<Item = &At<String>> {
-    let ipmi = raw.ipmi.iter().filter_map(|i| i.address.as_ref());
+fn addresses<'a>(raw: &'a raw::Agent, agent: &'a Agent) -> impl Iterator<Item = (&'a str, &'a Range<usize>)> {
+    let device = agent.kind.facts().and_then(|facts| facts.address());
+    let device = device.map(|address| (address, raw.address_span.as_ref().unwrap_or(&raw.span)));
     let settings = raw.exec.iter().flat_map(|e| &e.settings);
-    ipmi.chain(
-        settings.filter(|(key, _)| matches!(key.value.as_str(), "address" | "bmc" | "ip")).map(|(_, value)| value),
-    )
+    let settings = settings.filter(|(key, _)| matches!(key.value.as_str(), "address" | "bmc" | "ip"));
+    device.into_iter().chain(settings.map(|(_, value)| (value.value.as_str(), &value.span)))
 }
 
 fn owner(text: &str, links: &[Link]) -> Option<NodeId> {

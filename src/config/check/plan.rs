@@ -107,12 +107,12 @@ fn against(
 }
 
 fn takes(agent: &Agent) -> bool {
-    matches!(&agent.kind, AgentKind::Exec(exec) if exec.takes)
+    agent.kind.takes()
 }
 
 fn take_span(fence: &raw::Fence, agents: &[Agent], target: NodeId) -> Option<Range<usize>> {
     let mut pairs = fence.agents.iter().zip(agents).filter(|(_, a)| a.target == target && takes(a));
-    pairs.find_map(|(raw, _)| raw.exec.as_ref()?.take.span().cloned())
+    pairs.find_map(|(raw, _)| raw.exec.as_ref().and_then(|e| e.take.span()).or(Some(&raw.span)).cloned())
 }
 
 /// Both nodes run by one plan: what only one of them can prove does not carry the pair.
@@ -241,10 +241,10 @@ fn warn_of_host_power(plan: Plan, fence: &raw::Fence, agents: &[Agent], names: &
     for target in BOTH {
         let of_node = fence.agents.iter().zip(agents);
         let of_node = of_node.filter(|(_, a)| a.target == target && a.scope == Scope::Node && acts(a));
-        let of_node: Vec<&raw::Agent> = of_node.map(|(raw, _)| raw).collect();
-        let on_host = |raw: &raw::Agent| raw.ipmi.as_ref().is_some_and(|i| !i.independent_power.value_or(false));
-        let Some(first) = of_node.iter().find(|raw| on_host(raw)) else { continue };
-        if !of_node.iter().all(|raw| on_host(raw)) {
+        let of_node: Vec<(&raw::Agent, &Agent)> = of_node.collect();
+        let on_host = |agent: &Agent| agent.kind.facts().is_some_and(|facts| facts.on_host_power());
+        let Some((first, _)) = of_node.iter().find(|(_, agent)| on_host(agent)) else { continue };
+        if !of_node.iter().all(|(_, agent)| on_host(agent)) {
             continue;
         }
         let name = &names[target.index()];
@@ -270,7 +270,7 @@ pub fn check_fence_path(raw: &Raw, links: &[Link], agents: Option<&[Agent]>, f: 
         if links.is_empty() || !links.iter().all(shares) {
             continue;
         }
-        let span = raw.over.span().or(raw.ipmi.as_ref().and_then(|i| i.address.as_ref()).map(|a| &a.span));
+        let span = raw.over.span().or(raw.address_span.as_ref());
         let finding =
             Finding::warning(format!("the fence agent \"{}\" is reached over the path of the link", agent.name));
         let finding = finding.at(span.unwrap_or(&raw.span), "in the network of every link");
@@ -291,8 +291,8 @@ fn refuse_unknown_links(raw: &Raw, f: &mut Findings) {
 
 /// By the usual sizes of a network, /24 and /64: masks are not in the file.
 pub fn same_network(agent: &Agent, link: &Link) -> bool {
-    let AgentKind::Ipmi(ipmi) = &agent.kind else { return false };
-    let Ok(device) = ipmi.address.parse::<IpAddr>() else { return false };
+    let Some(address) = agent.kind.facts().and_then(|facts| facts.address()) else { return false };
+    let Ok(device) = address.parse::<IpAddr>() else { return false };
     link.addresses.iter().any(|node| match (device, node.ip()) {
         (IpAddr::V4(a), IpAddr::V4(b)) => a.octets()[..3] == b.octets()[..3] && !a.is_loopback(),
         (IpAddr::V6(a), IpAddr::V6(b)) => a.octets()[..8] == b.octets()[..8] && !a.is_loopback(),
