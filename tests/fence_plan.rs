@@ -50,6 +50,7 @@ fn config(agents: Vec<Agent>) -> Config {
             agents,
         },
         resources: Vec::new(),
+        service: leasehold::config::Service::default(),
         control: Control { socket: PathBuf::from("/unused"), read_group: None, command_group: None },
         paths: Paths { state: PathBuf::from("/unused"), runtime: PathBuf::from("/unused") },
         digest: Digest::default(),

@@ -69,6 +69,9 @@ impl Lab {
             start_timeout,
             stop_timeout,
             checks_token: false,
+            beside: false,
+            restarts: 0,
+            restart_window: Span::from_secs(60),
             kind: ResourceKind::Exec(exec),
         }
     }

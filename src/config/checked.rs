@@ -7,6 +7,7 @@ use std::path::PathBuf;
 pub use super::agents::{
     Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr,
 };
+pub use super::resources::{AddressResource, MountResource, PostgresResource, UnitResource};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
 /// Everything from one file, the same on both nodes.
@@ -23,6 +24,7 @@ pub struct Config {
     pub timing: Timing,
     pub fence: Fence,
     pub resources: Vec<Resource>,
+    pub service: Service,
     pub control: Control,
     pub paths: Paths,
     /// Of the safety-relevant part; travels in every heartbeat.
@@ -161,6 +163,19 @@ pub enum SecretSource {
     Credential(String),
 }
 
+/// What holds for the group as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct Service {
+    /// At most one failover because of a failed resource within this time; later failures leave the service down.
+    pub flap_window: Span,
+    /// TCP ports on which clients are cut on every address of this machine, beside those of the group's addresses.
+    pub cut_ports: Vec<u16>,
+    /// Where `/primary`, `/standby`, `/token` and `/status` are served; `None`: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Told of each new token: the pid file of a process that gets SIGHUP, or a command.
+    pub notify: Option<Vec<String>>,
+}
+
 /// One resource of the group, in order of starting.
 #[derive(Debug, Clone)]
 pub struct Resource {
@@ -170,12 +185,21 @@ pub struct Resource {
     pub stop_timeout: Span,
     /// Refuses writes of an older token.
     pub checks_token: bool,
+    /// Starts and stops beside the resource before it, on which it does not depend.
+    pub beside: bool,
+    /// How often it is restarted in place within `restart_window` before it counts as failed for good.
+    pub restarts: u32,
+    pub restart_window: Span,
     pub kind: ResourceKind,
 }
 
 #[derive(Debug, Clone)]
 pub enum ResourceKind {
     Exec(ExecResource),
+    Address(AddressResource),
+    Unit(UnitResource),
+    Mount(MountResource),
+    Postgres(PostgresResource),
 }
 
 /// A program in its own process group.

@@ -2,6 +2,8 @@
 //!
 //! One struct a table, one line a key; the place of each value is kept for the checks that follow.
 
+mod resource;
+
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -12,6 +14,8 @@ use super::diagnostics::Finding;
 use super::value::{At, Field, Findings, Least, Section};
 use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
 
+pub use resource::{Resource, ResourceWord, Service};
+
 #[derive(Debug)]
 pub struct Raw {
     pub cluster: Cluster,
@@ -20,6 +24,7 @@ pub struct Raw {
     pub timing: Timing,
     pub fence: Fence,
     pub resources: Vec<Resource>,
+    pub service: Service,
     pub control: Control,
     pub paths: Paths,
 }
@@ -174,24 +179,6 @@ pub struct Exec {
 }
 
 #[derive(Debug)]
-pub struct Resource {
-    pub span: Range<usize>,
-    pub name: Option<At<String>>,
-    pub start_timeout: Field<Span>,
-    pub stop_timeout: Field<Span>,
-    pub checks_token: Field<bool>,
-    pub start: Option<At<Vec<String>>>,
-    pub stop: Field<Vec<String>>,
-    pub status: Field<Vec<String>>,
-    pub ready: Field<Vec<String>>,
-    pub interval: Field<Span>,
-    pub foreground: Field<bool>,
-    pub environment: PerNode,
-    pub user: Field<String>,
-    pub directory: Field<PathBuf>,
-}
-
-#[derive(Debug)]
 pub struct Control {
     pub socket: Field<PathBuf>,
     pub read_group: Field<String>,
@@ -213,12 +200,13 @@ pub fn read(document: &Spanned<DeTable<'_>>, f: &mut Findings) -> Raw {
     let (fence_section, confirm_only) = fence_section(&mut root, f);
     let (fence, fence_timing) = fence(fence_section, confirm_only, f);
     let timing = timing(&mut root, fence_timing, f);
-    let resources = root.tables("resource", f).into_iter().map(|s| resource(s, f)).collect();
+    let resources = root.tables("resource", f).into_iter().map(|s| resource::resource(s, f)).collect();
+    let service = resource::service(root.table("service", f), f);
     let control = control(root.table("control", f), f);
     let paths = paths(root.table("paths", f), f);
     root.finish(f);
     f.report_unknown();
-    Raw { cluster, nodes, links, timing, fence, resources, control, paths }
+    Raw { cluster, nodes, links, timing, fence, resources, service, control, paths }
 }
 
 fn cluster(mut s: Section<'_>, f: &mut Findings) -> Cluster {
@@ -420,31 +408,6 @@ fn watchdog(guard: &mut Section<'_>, f: &mut Findings) -> Field<Watchdog> {
             Field::Bad => Field::Bad,
         },
     }
-}
-
-fn resource(mut s: Section<'_>, f: &mut Findings) -> Resource {
-    let name = s.name("name", f);
-    let kind = s.word("kind", &[("exec", ())], f);
-    let start = s.command("start", f);
-    let raw = Resource {
-        span: s.span.clone(),
-        name: s.require(name, "name", "\"service\"", f),
-        start_timeout: s.duration("start_timeout", Least::Millisecond, f),
-        stop_timeout: s.duration("stop_timeout", Least::Millisecond, f),
-        checks_token: s.boolean("checks_token", f),
-        start: s.require(start, "start", "[\"/usr/sbin/serviced\"]", f),
-        stop: s.command("stop", f),
-        status: s.command("status", f),
-        ready: s.command("ready", f),
-        interval: s.duration("interval", Least::Millisecond, f),
-        foreground: s.boolean("foreground", f),
-        environment: s.strings_by_key("environment", f),
-        user: s.string("user", f),
-        directory: s.path("directory", f),
-    };
-    s.require(kind, "kind", "\"exec\"", f);
-    s.finish(f);
-    raw
 }
 
 fn control(mut s: Section<'_>, f: &mut Findings) -> Control {

@@ -47,6 +47,9 @@ impl Executor {
     pub fn new(config: &Config, node: &str, armed: Arc<Armed>, inbox: Inbox) -> Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
+            ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) | ResourceKind::Postgres(_) => {
+                None
+            }
         });
         Executor {
             ready_every: intervals.min().unwrap_or(READY_EVERY),

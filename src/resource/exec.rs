@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::config::{ExecResource, Resource as Configured, ResourceKind};
+use crate::config::{ExecResource, Resource as Configured};
 use crate::core::Token;
 use crate::process::{
     Ending, Finished, OnDrop, PidWatch, Program, REAP_GRACE, Running, check_owner, find_program, run, spawn,
@@ -64,8 +64,7 @@ struct State {
 impl Exec {
     /// `instance` tells this node's resources from those of every other daemon on the machine, and must be the same
     /// after a restart.
-    pub fn new(configured: &Configured, instance: &str) -> Exec {
-        let ResourceKind::Exec(config) = &configured.kind;
+    pub fn new(configured: &Configured, config: &ExecResource, instance: &str) -> Exec {
         let state = State { context: Context::idle("not started yet"), leader: None, running: None };
         Exec {
             name: configured.name.clone(),
@@ -434,9 +433,12 @@ pub(super) async fn hidden_process_is_stopped(base: &Path) -> String {
         start_timeout,
         stop_timeout,
         checks_token: false,
-        kind: ResourceKind::Exec(exec),
+        beside: false,
+        restarts: 0,
+        restart_window: start_timeout,
+        kind: crate::config::ResourceKind::Exec(exec.clone()),
     };
-    let exec = Exec::new(&configured, &dir.path().display().to_string()).in_cgroup(base);
+    let exec = Exec::new(&configured, &exec, &dir.path().display().to_string()).in_cgroup(base);
     exec.start(&Context::idle("test")).await.expect("a start");
     while !file.exists() {
         sleep(Duration::from_millis(5)).await;

@@ -9,6 +9,10 @@ use tokio::task::JoinHandle;
 use crate::config::{Resource as Configured, ResourceKind};
 use crate::core::Token;
 
+use super::address::Address;
+use super::mount::Mount;
+use super::postgres::Postgres;
+use super::unit::Unit;
 use super::{Context, Exec, Failure, Resource, ResourceError};
 
 /// The end of a stop.
@@ -41,7 +45,11 @@ impl Group {
     pub fn new(configured: &[Configured], instance: &str) -> Group {
         let build = |c: &Configured| -> Arc<dyn Resource> {
             match &c.kind {
-                ResourceKind::Exec(_) => Arc::new(Exec::new(c, instance)),
+                ResourceKind::Exec(exec) => Arc::new(Exec::new(c, exec, instance)),
+                ResourceKind::Address(address) => Arc::new(Address::new(c, address, instance)),
+                ResourceKind::Unit(unit) => Arc::new(Unit::new(c, unit, instance)),
+                ResourceKind::Mount(mount) => Arc::new(Mount::new(c, mount, instance)),
+                ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(c, postgres, instance)),
             }
         };
         Group::of(configured.iter().map(build).collect())
@@ -116,6 +124,14 @@ impl Group {
             tasks.spawn(async move { resource.kill().await });
         }
         StopResult::of(tasks.join_all().await.into_iter().filter_map(Result::err).collect())
+    }
+
+    /// Makes every resource follow the primary on the other node, in order; the first that cannot ends it.
+    pub async fn stand_by(&self, context: &Context) -> Result<(), ResourceError> {
+        for resource in &self.resources {
+            resource.stand_by(context).await?;
+        }
+        Ok(())
     }
 
     /// Refuses and resets the clients at once, before anything stops.

@@ -10,12 +10,16 @@
 //! of its predecessor as one that started them itself. For the same reason it can adopt a service that still runs.
 
 mod account;
+mod address;
 mod cgroup;
 mod exec;
 mod group;
+mod mount;
 mod output;
+mod postgres;
 mod search;
 mod stop;
+mod unit;
 
 use std::fmt;
 use std::pin::Pin;
@@ -81,6 +85,18 @@ pub trait Resource: Send + Sync + fmt::Debug {
     /// Refuses and resets its clients at once. A resource without clients of its own does nothing.
     fn cut(&self) {}
 
+    /// Makes it follow the primary on the other node: what must be done here before this node is a ready standby. Begun
+    /// after every verified stop, and ended by the next start; whatever it leaves when it is dropped in the middle must
+    /// be found and mended by the next one.
+    fn stand_by<'a>(&'a self, _context: &'a Context) -> Pending<'a, Result<(), ResourceError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// What it is doing now, for people, where that takes long: "rewinding, 37 of 90 files".
+    fn progress(&self) -> Option<String> {
+        None
+    }
+
     /// Whether nothing of it is left here, by looking: at its processes, and for one of commands at its status command.
     fn is_stopped(&self) -> Pending<'_, Result<bool, ResourceError>>;
 
@@ -128,6 +144,8 @@ pub enum ResourceError {
     Cancelled,
     #[error("resource {resource:?}: not stopped within {limit:?}: {left}")]
     Stuck { resource: String, limit: Duration, left: String },
+    #[error("resource {resource:?}: {what}")]
+    Other { resource: String, what: String },
     #[error("resource {resource:?}: this node could not run it: {what}")]
     NotReady { resource: String, what: String },
 }

@@ -55,6 +55,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         timing,
         fence: fence(raw, plan, agents),
         resources,
+        service: resources::service(&raw.service),
         control,
         paths,
         digest: Digest::default(),

@@ -1,17 +1,21 @@
 //! What fails over: an ordered group.
 
-use super::super::checked::{ExecResource, Resource, ResourceKind};
+use super::super::checked::{ExecResource, Resource, ResourceKind, Service};
 use super::super::diagnostics::Finding;
 use super::super::raw::{self, PerNode};
 use super::super::value::Findings;
 use super::unique;
 use crate::core::Span;
 
-/// Long enough for a service that replays a journal; give more where it needs more.
-const START_TIMEOUT: Span = Span::from_secs(30);
+/// Restarts in place before the service is handed over: a crash that a restart heals needs no failover, and one that
+/// two do not heal will not be healed by a third.
+const RESTARTS: u32 = 2;
 
-/// Share of S of one resource: SIGTERM, then SIGKILL, then the verification.
-const STOP_TIMEOUT: Span = Span::from_secs(10);
+/// Failures that lie further apart are not one and the same.
+const RESTART_WINDOW: Span = Span::from_secs(300);
+
+/// Two failovers because of a failed resource within this time mean that the other node cannot run it either.
+const FLAP_WINDOW: Span = Span::from_secs(600);
 
 /// How often `status` runs.
 const INTERVAL: Span = Span::from_secs(5);
@@ -28,6 +32,28 @@ pub fn check(resources: &[raw::Resource], f: &mut Findings) -> Option<Vec<Resour
 }
 
 fn one(raw: &raw::Resource, f: &mut Findings) -> Option<Resource> {
+    let kind = match raw.kind? {
+        raw::ResourceWord::Exec => ResourceKind::Exec(exec(raw, f)?),
+        _ => raw.other.clone()?,
+    };
+    let bad = [raw.start_timeout.is_bad(), raw.stop_timeout.is_bad(), raw.restart_window.is_bad()];
+    if bad.contains(&true) {
+        return None;
+    }
+    let usual = kind.usual();
+    Some(Resource {
+        name: raw.name.as_ref()?.value.clone(),
+        start_timeout: raw.start_timeout.value_or(usual.start),
+        stop_timeout: raw.stop_timeout.value_or(usual.stop),
+        checks_token: raw.checks_token.value_or(false),
+        beside: raw.beside.value_or(false),
+        restarts: raw.restarts.value_or(RESTARTS),
+        restart_window: raw.restart_window.value_or(RESTART_WINDOW),
+        kind,
+    })
+}
+
+fn exec(raw: &raw::Resource, f: &mut Findings) -> Option<ExecResource> {
     refuse_reserved(&raw.environment, f);
     let foreground = raw.foreground.value_or(true);
     if !foreground && raw.stop.given().is_none() && !raw.stop.is_bad() {
@@ -35,10 +61,7 @@ fn one(raw: &raw::Resource, f: &mut Findings) -> Option<Resource> {
         let finding = finding.at_some(raw.foreground.span(), "its `start` returns when the service is up");
         f.push(finding.help("add `stop = [...]`, which returns when nothing of the service is left"));
     }
-    if raw.start_timeout.is_bad() || raw.stop_timeout.is_bad() {
-        return None;
-    }
-    let exec = ExecResource {
+    Some(ExecResource {
         start: raw.start.as_ref()?.value.clone(),
         stop: raw.stop.value(),
         status: raw.status.value(),
@@ -48,14 +71,17 @@ fn one(raw: &raw::Resource, f: &mut Findings) -> Option<Resource> {
         environment: raw.environment.iter().map(|(k, v)| (k.value.clone(), v.value.clone())).collect(),
         user: raw.user.value(),
         directory: raw.directory.value(),
-    };
-    Some(Resource {
-        name: raw.name.as_ref()?.value.clone(),
-        start_timeout: raw.start_timeout.value_or(START_TIMEOUT),
-        stop_timeout: raw.stop_timeout.value_or(STOP_TIMEOUT),
-        checks_token: raw.checks_token.value_or(false),
-        kind: ResourceKind::Exec(exec),
     })
+}
+
+/// What holds for the group as a whole.
+pub fn service(raw: &raw::Service) -> Service {
+    Service {
+        flap_window: raw.flap_window.value_or(FLAP_WINDOW),
+        cut_ports: raw.cut_ports.value_or(Vec::new()),
+        http: raw.http.value(),
+        notify: raw.notify.value(),
+    }
 }
 
 /// The daemon says token, role and reason in variables of its own.
