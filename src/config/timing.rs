@@ -67,8 +67,8 @@ impl<'a> Facts<'a> {
             raw: &raw.timing,
             plan,
             first: raw.fence.first.value_or(FirstShooter::Primary),
-            stop_budget: sum(resources.iter().map(|r| (r.name.as_str(), r.stop_timeout))),
-            start_budget: sum(resources.iter().map(|r| (r.name.as_str(), r.start_timeout))).0,
+            stop_budget: sum(slowest_of_stages(resources, |r| r.stop_timeout)),
+            start_budget: sum(slowest_of_stages(resources, |r| r.start_timeout)).0,
             // Reversed, because of equals the last is taken: the first node's agents are the ones to show.
             agents_bound: bounds.into_iter().rev().max_by_key(|(span, _)| *span).unwrap_or_default(),
             typical: typical.unwrap_or_default(),
@@ -114,6 +114,15 @@ fn levels(agents: &[Agent], target: NodeId) -> Vec<Vec<&Agent>> {
         by_level.entry(agent.level).or_default().push(agent);
     }
     by_level.into_values().collect()
+}
+
+/// Stages follow one another; the resources of one stage start and stop side by side.
+fn slowest_of_stages<'r>(
+    resources: &'r [Resource],
+    limit: impl Fn(&Resource) -> Span,
+) -> impl Iterator<Item = (&'r str, Span)> {
+    let stages = resources.chunk_by(|_, next| next.beside);
+    stages.filter_map(move |stage| stage.iter().map(|r| (r.name.as_str(), limit(r))).max_by_key(|(_, span)| *span))
 }
 
 /// The sum, and how it comes about: "20s (bmc-heron) + 20s (pdu-heron)".

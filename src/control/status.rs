@@ -34,6 +34,9 @@ pub struct Status {
     pub last_proof: Option<Proof>,
     pub record: Record,
     pub stalls: Stalls,
+    /// How long orderly stops of the whole group took, against S.
+    #[serde(default)]
+    pub stops: Stops,
     /// Filled in by the control server itself.
     #[serde(default)]
     pub control: Figures,
@@ -51,6 +54,9 @@ pub struct Me {
     pub standing: Standing,
     /// This node's resources say that it could serve.
     pub ready: bool,
+    /// Why not, in words.
+    #[serde(default)]
+    pub not_ready: Option<String>,
     /// A standby: the primary has admitted it. A primary: it has admitted its peer.
     pub admitted: bool,
 }
@@ -272,6 +278,16 @@ pub struct Stalls {
     pub allowed_ms: u64,
     /// How many were above half of that.
     pub long: u64,
+}
+
+/// Orderly stops of this node's resources, verification included, over all lives of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stops {
+    pub count: u64,
+    pub last_ms: u64,
+    pub longest_ms: u64,
+    /// S: what the lease's margin allows.
+    pub budget_ms: u64,
 }
 
 /// What the control server counts, since the daemon started.

@@ -108,6 +108,7 @@ impl Driver {
             Note::Input(input) => self.node.handle_input(input, clock::now()),
             Note::Evidence(evidence) => self.picture.note_evidence(evidence),
             Note::Resource { name, state, detail } => self.picture.note_resource(&name, state, detail),
+            Note::NotReady(why) => self.picture.note_not_ready(why),
             Note::Written { took, error } => self.picture.note_written(took, error),
         }
     }
@@ -208,6 +209,9 @@ impl Driver {
     }
 
     fn report(&mut self, event: Event) {
+        if event == Event::AlarmsCleared {
+            self.order(GroupOrder::Forgive);
+        }
         let severity = event.severity();
         let text = event.to_string();
         match severity {

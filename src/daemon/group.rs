@@ -9,11 +9,13 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, ResourceKind};
 use crate::control::ResourceState;
-use crate::core::{Epoch, Input, ProofKind, Role, StopReason, Token};
-use crate::resource::{Context, Failure, Group, StopResult};
+use crate::core::{Epoch, Input, ProofKind, Role, Span, StopReason, Token};
+use crate::os::clock;
+use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 
 use super::armed::Armed;
 use super::note::{Inbox, Note};
+use super::past::Past;
 
 /// Pause between two tries of a stop that is stuck: the kernel needs time to end what SIGKILL has hit.
 const STUCK_PAUSE: Duration = Duration::from_millis(500);
@@ -23,11 +25,25 @@ const READY_EVERY: Duration = Duration::from_secs(5);
 /// What the core wants of the resources.
 #[derive(Debug)]
 pub enum GroupOrder {
-    Start { epoch: Epoch, token: Token, proof: ProofKind },
-    Adopt { epoch: Epoch, token: Token },
-    Stop { epoch: Epoch, reason: StopReason },
-    TokenChanged { token: Token },
+    Start {
+        epoch: Epoch,
+        token: Token,
+        proof: ProofKind,
+    },
+    Adopt {
+        epoch: Epoch,
+        token: Token,
+    },
+    Stop {
+        epoch: Epoch,
+        reason: StopReason,
+    },
+    TokenChanged {
+        token: Token,
+    },
     Cut,
+    /// An operator has looked at what failed: this node may serve again.
+    Forgive,
 }
 
 /// The resources of this node and the act under way.
@@ -39,12 +55,13 @@ pub struct Executor {
     inbox: Inbox,
     ready_every: Duration,
     act: Option<JoinHandle<()>>,
-    /// The start or adoption whose failures count.
-    up: Option<Epoch>,
+    /// The start or adoption whose failures count, and under what it acts.
+    up: Option<(Epoch, Context)>,
+    past: Past,
 }
 
 impl Executor {
-    pub fn new(config: &Config, node: &str, armed: Arc<Armed>, inbox: Inbox) -> Executor {
+    pub fn new(config: &Config, node: &str, armed: Arc<Armed>, past: Past, inbox: Inbox) -> Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
             ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) | ResourceKind::Postgres(_) => {
@@ -59,12 +76,15 @@ impl Executor {
             inbox,
             act: None,
             up: None,
+            past,
         }
     }
 
     /// Takes orders until the loop ends. What runs then goes on running: the next daemon adopts it.
     pub async fn run(mut self, mut orders: UnboundedReceiver<GroupOrder>) {
-        tokio::spawn(watch_readiness(Arc::clone(&self.group), self.ready_every, self.inbox.clone()));
+        let readiness =
+            Readiness { group: Arc::clone(&self.group), past: self.past.clone(), inbox: self.inbox.clone() };
+        tokio::spawn(readiness.watch(self.ready_every));
         let group = Arc::clone(&self.group);
         loop {
             tokio::select! {
@@ -73,7 +93,7 @@ impl Executor {
                     Some(order) => self.begin(order),
                     None => return,
                 },
-                failure = group.failed() => self.tell_failure(&failure),
+                failure = group.failed() => self.heal(failure),
             }
         }
     }
@@ -83,15 +103,19 @@ impl Executor {
             GroupOrder::Start { epoch, token, proof } => self.start(epoch, token, proof),
             GroupOrder::Adopt { epoch, token } => self.adopt(epoch, token),
             GroupOrder::Stop { epoch, reason } => self.stop(epoch, reason),
-            GroupOrder::TokenChanged { token } => self.group.set_token(token),
+            GroupOrder::TokenChanged { token } => self.change_token(token),
             GroupOrder::Cut => self.group.cut(),
+            GroupOrder::Forgive => {
+                let past = self.past.clone();
+                tokio::spawn(async move { past.forgive().await });
+            }
         }
     }
 
     fn start(&mut self, epoch: Epoch, token: Token, proof: ProofKind) {
-        self.up = Some(epoch);
         let reason = proof.to_string();
         let context = Context { token, role: Role::Primary, reason, proof: Some(proof) };
+        self.up = Some((epoch, context.clone()));
         let (group, armed, teller) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.teller());
         self.perform(async move {
             teller.state(ResourceState::Starting, None);
@@ -107,8 +131,8 @@ impl Executor {
     }
 
     fn adopt(&mut self, epoch: Epoch, token: Token) {
-        self.up = Some(epoch);
         let context = Context { token, role: Role::Primary, reason: "adopted".to_owned(), proof: None };
+        self.up = Some((epoch, context.clone()));
         let (group, teller) = (Arc::clone(&self.group), self.teller());
         self.perform(async move {
             match group.adopt(&context).await {
@@ -123,12 +147,21 @@ impl Executor {
         });
     }
 
-    /// Goes on until nothing is left, verified: what is stuck is told once and killed again and again.
+    fn change_token(&mut self, token: Token) {
+        self.group.set_token(token);
+        if let Some((_, context)) = &mut self.up {
+            context.token = token;
+        }
+    }
+
+    /// Goes on until nothing is left, verified: what is stuck is told once and killed again and again. Then follows the
+    /// primary on the other node, until the next order.
     fn stop(&mut self, epoch: Epoch, reason: StopReason) {
-        self.up = None;
+        let was_up = self.up.take().is_some();
         let context = Context::idle(reason.to_string());
-        let (group, teller) = (Arc::clone(&self.group), self.teller());
+        let (group, teller, past) = (Arc::clone(&self.group), self.teller(), self.past.clone());
         self.perform(async move {
+            let begun = clock::now();
             teller.state(ResourceState::Stopping, None);
             let mut result = group.stop(&context).await;
             let mut told = false;
@@ -144,6 +177,42 @@ impl Executor {
                 result = group.kill().await;
             }
             teller.done(ResourceState::Stopped, Input::ResourcesStopped(epoch));
+            if was_up {
+                measure_stop(&past, clock::now().since(begun), group.stop_budget().into()).await;
+            }
+            follow(&group, &context).await;
+        });
+    }
+
+    /// Restarts in place what has failed, where that may help; else the group has failed for good.
+    fn heal(&mut self, failure: Failure) {
+        tracing::error!(resource = failure.resource, what = failure.what, "a resource has failed");
+        let teller = self.teller();
+        teller.one(&failure.resource, ResourceState::Failed, Some(failure.what.clone()));
+        let Some((epoch, context)) = self.up.clone() else { return };
+        // Two failures at once are more than one resource's: the other node may be better off.
+        let busy = self.act.as_ref().is_some_and(|act| !act.is_finished());
+        let (group, armed, past) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.past.clone());
+        self.perform(async move {
+            let mended = match busy {
+                true => Ok(false),
+                false => group.mend(&failure, &context, clock::now(), &move || armed.may_continue(epoch)).await,
+            };
+            let why = match mended {
+                Ok(true) => {
+                    tracing::warn!(resource = failure.resource, "restarted in place");
+                    return teller.state(ResourceState::Up, None);
+                }
+                Err(ResourceError::Cancelled) => return,
+                Ok(false) => failure.what,
+                Err(error) => format!("{}; restarted in place: {error}", failure.what),
+            };
+            let text = format!("resource {} failed for good: {why}", failure.resource);
+            tracing::error!("{text}");
+            teller.one(&failure.resource, ResourceState::Failed, Some(why));
+            // Told first: remembering it may wait for a disk, the service must not.
+            teller.input(Input::ResourcesFailed(epoch));
+            past.note_failed(clock::wall(), text).await;
         });
     }
 
@@ -154,39 +223,68 @@ impl Executor {
         }
     }
 
-    fn tell_failure(&mut self, failure: &Failure) {
-        tracing::error!(resource = failure.resource, what = failure.what, "a resource has failed");
-        let detail = Some(failure.what.clone());
-        let _ =
-            self.inbox.send(Note::Resource { name: failure.resource.clone(), state: ResourceState::Failed, detail });
-        if let Some(epoch) = self.up.take() {
-            let _ = self.inbox.send(Note::Input(Input::ResourcesFailed(epoch)));
-        }
-    }
-
     fn teller(&self) -> Teller {
         Teller { names: self.names.clone(), inbox: self.inbox.clone() }
     }
 }
 
-/// Asks again and again, in a task of its own since an answer may take long, and tells only what has changed.
-async fn watch_readiness(group: Arc<Group>, every: Duration, inbox: Inbox) {
-    let mut ask = tokio::time::interval(every);
-    ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut told = None;
-    loop {
-        ask.tick().await;
-        let readiness = group.readiness().await;
-        let ready = readiness.is_ok();
-        if told == Some(ready) {
-            continue;
+/// A stop that came near its budget will exceed it one day: then the node resets itself.
+async fn measure_stop(past: &Past, took: Span, budget: Span) {
+    past.note_stop(took).await;
+    let text = format!("the stop took {took} of its budget S = {budget}");
+    match took > budget.half() {
+        true => tracing::warn!("{text}: raise the resources' stop_timeout before it takes longer"),
+        false => tracing::info!("{text}"),
+    }
+}
+
+/// A resource that cannot follow the primary keeps this node from being ready; its own readiness says why.
+async fn follow(group: &Group, context: &Context) {
+    if let Err(error) = group.stand_by(context).await {
+        tracing::error!(%error, "this node does not follow the primary");
+    }
+}
+
+/// Whether this node could serve: its resources' word, and the memory of its last failure.
+struct Readiness {
+    group: Arc<Group>,
+    past: Past,
+    inbox: Inbox,
+}
+
+impl Readiness {
+    /// Asks again and again, in a task of its own since an answer may take long, and tells only what has changed.
+    async fn watch(self, every: Duration) {
+        let mut ask = tokio::time::interval(every);
+        ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut told = None;
+        loop {
+            ask.tick().await;
+            let why_not = self.why_not().await;
+            if told.as_ref() == Some(&why_not) {
+                continue;
+            }
+            match &why_not {
+                None => tracing::info!("this node is ready to serve"),
+                Some(why) => tracing::warn!("this node is not ready to serve: {why}"),
+            }
+            let _ = self.inbox.send(Note::NotReady(why_not.clone()));
+            if told.is_none_or(|former: Option<String>| former.is_none() != why_not.is_none()) {
+                let _ = self.inbox.send(Note::Input(Input::Readiness(why_not.is_none())));
+            }
+            told = Some(why_not);
         }
-        told = Some(ready);
-        match readiness {
-            Ok(()) => tracing::info!("this node is ready to serve"),
-            Err(error) => tracing::warn!(%error, "this node is not ready to serve"),
+    }
+
+    async fn why_not(&self) -> Option<String> {
+        if let Some(failed) = self.past.held_back(clock::wall()) {
+            let when = failed.at.strftime("%H:%M:%S UTC");
+            return Some(format!(
+                "{}, at {when}; it waits out service.flap_window, or `leasehold clear-alarms`",
+                failed.what
+            ));
         }
-        let _ = inbox.send(Note::Input(Input::Readiness(ready)));
+        self.group.readiness().await.err().map(|error| error.to_string())
     }
 }
 
@@ -201,6 +299,10 @@ impl Teller {
         for name in &self.names {
             let _ = self.inbox.send(Note::Resource { name: name.clone(), state, detail: detail.clone() });
         }
+    }
+
+    fn one(&self, name: &str, state: ResourceState, detail: Option<String>) {
+        let _ = self.inbox.send(Note::Resource { name: name.to_owned(), state, detail });
     }
 
     fn input(&self, input: Input) {

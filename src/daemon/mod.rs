@@ -13,6 +13,7 @@ mod fencer;
 mod group;
 mod heartbeat;
 mod note;
+mod past;
 mod persister;
 mod picture;
 
@@ -40,6 +41,7 @@ use armed::Armed;
 use driver::{Driver, Sources};
 use group::Executor;
 use heartbeat::Heartbeats;
+use past::Past;
 use persister::Persister;
 use picture::Picture;
 
@@ -227,7 +229,8 @@ impl Parts {
         let armed = Arc::new(Armed::default());
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
         let node = &self.config.node(self.me).name;
-        let executor = Executor::new(&self.config, node, Arc::clone(&armed), inbox.clone());
+        let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
+        let executor = Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), inbox.clone());
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
@@ -248,7 +251,7 @@ impl Parts {
             group,
             journal: self.journal,
             notifier,
-            picture: Picture::new(self.config.clone(), self.me, self.version, clock::now()),
+            picture: Picture::new(self.config.clone(), self.me, self.version, past, clock::now()),
             stalls: StallMeter::new(),
             links_usable: true,
             finished: false,

@@ -13,6 +13,8 @@ pub enum Note {
     Evidence(Vec<Evidence>),
     /// What became of one resource.
     Resource { name: String, state: control::ResourceState, detail: Option<String> },
+    /// Why this node could not serve; `None`: it could.
+    NotReady(Option<String>),
     /// A write of the record took this long.
     Written { took: Span, error: Option<String> },
 }

@@ -16,6 +16,7 @@ use crate::os::links::Link;
 use crate::os::stall::StallMeter;
 
 use super::heartbeat::{Heartbeats, Refused};
+use super::past::{Past, Stops};
 
 /// Lines of evidence kept for an incident: an operator reads the newest.
 const EVIDENCE_KEPT: usize = 40;
@@ -37,10 +38,12 @@ pub struct Picture {
     writing_since: Option<Instant>,
     slowest_write: Span,
     write_error: Option<String>,
+    not_ready: Option<String>,
+    past: Past,
 }
 
 impl Picture {
-    pub fn new(config: Config, me: NodeId, version: Version, now: Instant) -> Picture {
+    pub fn new(config: Config, me: NodeId, version: Version, past: Past, now: Instant) -> Picture {
         let state = ResourceState::Stopped;
         let resources =
             config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
@@ -57,6 +60,8 @@ impl Picture {
             writing_since: None,
             slowest_write: Span::ZERO,
             write_error: None,
+            not_ready: None,
+            past,
         }
     }
 
@@ -77,6 +82,10 @@ impl Picture {
             resource.state = state;
             resource.detail = detail;
         }
+    }
+
+    pub fn note_not_ready(&mut self, why: Option<String>) {
+        self.not_ready = why;
     }
 
     pub fn note_writing(&mut self, now: Instant) {
@@ -160,6 +169,7 @@ impl Picture {
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
             record: self.record(&status, now),
             stalls: self.stalls(stalls),
+            stops: self.stops(),
             control: Figures::default(),
         }
     }
@@ -177,6 +187,7 @@ impl Picture {
             highest_token: status.record.highest_token.0,
             standing: status.standing.into(),
             ready: status.ready,
+            not_ready: self.not_ready.clone(),
             admitted: status.admitted,
         }
     }
@@ -324,6 +335,11 @@ impl Picture {
             slowest_ms: self.slowest_write.as_ms(),
             detail: self.write_error.clone(),
         }
+    }
+
+    fn stops(&self) -> control::Stops {
+        let Stops { count, last_ms, longest_ms } = self.past.stops();
+        control::Stops { count, last_ms, longest_ms, budget_ms: self.config.timing.stop_budget.as_ms() }
     }
 
     fn stalls(&self, meter: &StallMeter) -> Stalls {

@@ -17,6 +17,7 @@
 pub mod clock;
 pub mod counters;
 pub mod disk;
+pub mod keep;
 pub mod keyfile;
 pub mod links;
 pub mod log;

@@ -1,13 +1,18 @@
 //! The resources of the service as one thing: up in order, down in reverse, one act at a time.
+//!
+//! Resources that do not depend on one another form a *stage* and start and stop side by side; stages follow one
+//! another. One that fails while the node is well is restarted in place, with all that stands upon it, as often as its
+//! [`Patience`] allows; after that the group has failed for good.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Resource as Configured, ResourceKind};
-use crate::core::Token;
+use crate::core::{Instant, Span, Token};
 
 use super::address::Address;
 use super::mount::Mount;
@@ -24,18 +29,39 @@ pub enum StopResult {
     Stuck(Vec<ResourceError>),
 }
 
+/// How often one resource may fail before the group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Patience {
+    pub restarts: u32,
+    pub window: Span,
+}
+
+/// One resource in its place.
+#[derive(Debug)]
+struct Member {
+    resource: Arc<dyn Resource>,
+    /// Starts and stops beside the member before it.
+    beside: bool,
+    patience: Patience,
+    /// When it was restarted in place, newest last.
+    restarted: Mutex<VecDeque<Instant>>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
 /// Both ends of the failures of all resources, each with the life of the group that it belongs to.
 type Failures = (mpsc::UnboundedSender<(u64, Failure)>, tokio::sync::Mutex<mpsc::UnboundedReceiver<(u64, Failure)>>);
+
+/// Asked before each step of a start: the lease may have ended meanwhile.
+pub type MayContinue<'a> = &'a (dyn Fn() -> bool + Send + Sync);
 
 /// All resources, in order of starting.
 #[derive(Debug)]
 pub struct Group {
-    resources: Vec<Arc<dyn Resource>>,
+    members: Vec<Member>,
     /// Held by the one act under way.
     turn: tokio::sync::Mutex<()>,
     /// The number of stops: each ends a start under way at once.
     stops: watch::Sender<u64>,
-    watchers: Mutex<Vec<JoinHandle<()>>>,
     failures: Failures,
 }
 
@@ -43,73 +69,85 @@ impl Group {
     /// `instance` tells this node's resources from those of every other daemon on the machine, and must be the same after
     /// a restart: cluster, node and run-time directory.
     pub fn new(configured: &[Configured], instance: &str) -> Group {
-        let build = |c: &Configured| -> Arc<dyn Resource> {
-            match &c.kind {
-                ResourceKind::Exec(exec) => Arc::new(Exec::new(c, exec, instance)),
-                ResourceKind::Address(address) => Arc::new(Address::new(c, address, instance)),
-                ResourceKind::Unit(unit) => Arc::new(Unit::new(c, unit, instance)),
-                ResourceKind::Mount(mount) => Arc::new(Mount::new(c, mount, instance)),
-                ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(c, postgres, instance)),
-            }
+        let member = |c: &Configured| {
+            let patience = Patience { restarts: c.restarts, window: c.restart_window };
+            Member::new(build(c, instance), c.beside, patience)
         };
-        Group::of(configured.iter().map(build).collect())
+        Group::with(configured.iter().map(member).collect())
     }
 
-    /// A group of given resources.
+    /// A group of given resources, one after another, that are never restarted in place.
     pub fn of(resources: Vec<Arc<dyn Resource>>) -> Group {
+        Group::with(resources.into_iter().map(|r| Member::new(r, false, Patience::default())).collect())
+    }
+
+    fn with(members: Vec<Member>) -> Group {
         let (sender, receiver) = mpsc::unbounded_channel();
         Group {
-            resources,
+            members,
             turn: tokio::sync::Mutex::new(()),
             stops: watch::Sender::new(0),
-            watchers: Mutex::default(),
             failures: (sender, tokio::sync::Mutex::new(receiver)),
         }
     }
 
-    /// The sum of the stop budgets: S of protocol section 2.
+    /// The sum of the stop budgets of the stages: S of protocol section 2.
     pub fn stop_budget(&self) -> Duration {
-        self.resources.iter().map(|r| r.stop_budget()).sum()
+        let slowest = |stage: &[Member]| stage.iter().map(|m| m.resource.stop_budget()).max().unwrap_or_default();
+        self.stages().map(slowest).sum()
     }
 
-    /// Starts all of them in order. `may_continue` is asked before each and after the last: the lease may have ended
-    /// meanwhile. What is up when this fails stays up until [`Group::stop`].
-    pub async fn start(
-        &self,
-        context: &Context,
-        may_continue: &(dyn Fn() -> bool + Send + Sync),
-    ) -> Result<(), ResourceError> {
-        let mut stops = self.stops.subscribe();
-        tokio::select! {
-            biased;
-            _ = stops.changed() => Err(ResourceError::Cancelled),
-            started = self.start_in_order(context, may_continue) => started,
-        }
+    /// Starts all of them, stage by stage. `may_continue` is asked before each and after the last. What is up when this
+    /// fails stays up until [`Group::stop`].
+    pub async fn start(&self, context: &Context, may_continue: MayContinue<'_>) -> Result<(), ResourceError> {
+        self.members.iter().for_each(|m| m.restarted().clear());
+        self.unless_stopped(self.start_from(0, context, may_continue)).await
     }
 
     /// Takes over what a former daemon of this boot left running. `false`: not all of it runs, so stop and start.
     pub async fn adopt(&self, context: &Context) -> Result<bool, ResourceError> {
         let _turn = self.turn.lock().await;
-        self.stop_watching();
-        for resource in &self.resources {
-            if !resource.adopt(context).await? {
-                self.stop_watching();
+        self.stop_watching(0);
+        for member in &self.members {
+            if !member.resource.adopt(context).await? {
+                self.stop_watching(0);
                 return Ok(false);
             }
-            self.watch(resource);
+            self.watch(member);
         }
         Ok(true)
+    }
+
+    /// Restarts what has failed in place, with everything of the later stages. `false`: it failed too often within its
+    /// window, and nothing was done.
+    ///
+    /// # Errors
+    /// It does not start again: the group has failed for good.
+    pub async fn mend(
+        &self,
+        failure: &Failure,
+        context: &Context,
+        now: Instant,
+        may_continue: MayContinue<'_>,
+    ) -> Result<bool, ResourceError> {
+        let Some(place) = self.members.iter().position(|m| m.resource.name() == failure.resource) else {
+            return Ok(false);
+        };
+        if !self.members[place].may_restart(now) {
+            return Ok(false);
+        }
+        self.unless_stopped(self.restart_from(place, context, may_continue)).await.map(|()| true)
     }
 
     /// Ends a start under way, then stops all in reverse order and verifies it. One that is stuck does not keep those
     /// before it from being stopped.
     pub async fn stop(&self, context: &Context) -> StopResult {
         self.stops.send_modify(|n| *n += 1);
-        self.stop_watching();
+        self.stop_watching(0);
         let _turn = self.turn.lock().await;
         let mut stuck = Vec::new();
-        for resource in self.resources.iter().rev() {
-            stuck.extend(resource.stop(context).await.err());
+        for stage in self.stages().rev() {
+            stuck.extend(stop_side_by_side(stage, context).await);
         }
         StopResult::of(stuck)
     }
@@ -117,10 +155,10 @@ impl Group {
     /// SIGKILL to all of them, side by side, without waiting for a stop under way.
     pub async fn kill(&self) -> StopResult {
         self.stops.send_modify(|n| *n += 1);
-        self.stop_watching();
-        let mut tasks = tokio::task::JoinSet::new();
-        for resource in &self.resources {
-            let resource = resource.clone();
+        self.stop_watching(0);
+        let mut tasks = JoinSet::new();
+        for member in &self.members {
+            let resource = member.resource.clone();
             tasks.spawn(async move { resource.kill().await });
         }
         StopResult::of(tasks.join_all().await.into_iter().filter_map(Result::err).collect())
@@ -128,21 +166,27 @@ impl Group {
 
     /// Makes every resource follow the primary on the other node, in order; the first that cannot ends it.
     pub async fn stand_by(&self, context: &Context) -> Result<(), ResourceError> {
-        for resource in &self.resources {
-            resource.stand_by(context).await?;
+        for member in &self.members {
+            member.resource.stand_by(context).await?;
         }
         Ok(())
     }
 
+    /// What each resource is doing now, where that takes long.
+    pub fn progress(&self) -> Vec<(String, String)> {
+        let told = |m: &Member| Some((m.resource.name().to_owned(), m.resource.progress()?));
+        self.members.iter().filter_map(told).collect()
+    }
+
     /// Refuses and resets the clients at once, before anything stops.
     pub fn cut(&self) {
-        self.resources.iter().for_each(|r| r.cut());
+        self.members.iter().for_each(|m| m.resource.cut());
     }
 
     /// Whether nothing is left here, by looking.
     pub async fn is_stopped(&self) -> Result<bool, ResourceError> {
-        for resource in &self.resources {
-            if !resource.is_stopped().await? {
+        for member in &self.members {
+            if !member.resource.is_stopped().await? {
                 return Ok(false);
             }
         }
@@ -164,8 +208,8 @@ impl Group {
 
     /// Whether this node could serve, with the first reason why not.
     pub async fn readiness(&self) -> Result<(), ResourceError> {
-        for resource in &self.resources {
-            resource.ready().await?;
+        for member in &self.members {
+            member.resource.ready().await?;
         }
         Ok(())
     }
@@ -177,38 +221,101 @@ impl Group {
 
     /// The primary goes on under a newer token: commands from now on get it.
     pub fn set_token(&self, token: Token) {
-        self.resources.iter().for_each(|r| r.set_token(token));
+        self.members.iter().for_each(|m| m.resource.set_token(token));
     }
 
-    async fn start_in_order(
+    async fn unless_stopped(&self, work: impl Future<Output = Result<(), ResourceError>>) -> Result<(), ResourceError> {
+        let mut stops = self.stops.subscribe();
+        tokio::select! {
+            biased;
+            _ = stops.changed() => Err(ResourceError::Cancelled),
+            done = work => done,
+        }
+    }
+
+    async fn start_from(
         &self,
+        first: usize,
         context: &Context,
-        may_continue: &(dyn Fn() -> bool + Send + Sync),
+        may_continue: MayContinue<'_>,
     ) -> Result<(), ResourceError> {
         let _turn = self.turn.lock().await;
-        for resource in &self.resources {
-            let ended = || ResourceError::MayNotContinue { resource: resource.name().to_owned() };
-            if !may_continue() {
-                return Err(ended());
+        self.bring_up(first, context, may_continue).await
+    }
+
+    /// The failed one alone of its stage, and all stages above it.
+    async fn restart_from(
+        &self,
+        place: usize,
+        context: &Context,
+        may_continue: MayContinue<'_>,
+    ) -> Result<(), ResourceError> {
+        let _turn = self.turn.lock().await;
+        let above = self.end_of_stage(place);
+        self.stop_watching(above);
+        for stage in stages(&self.members[above..]).rev() {
+            if let Some(error) = stop_side_by_side(stage, context).await.into_iter().next() {
+                return Err(error);
             }
-            resource.start(context).await?;
-            self.watch(resource);
-            if !may_continue() {
-                return Err(ended());
-            }
+        }
+        let failed = std::slice::from_ref(&self.members[place]);
+        if let Some(error) = stop_side_by_side(failed, context).await.into_iter().next() {
+            return Err(error);
+        }
+        self.bring_up_stage(failed, context, may_continue).await?;
+        self.bring_up(above, context, may_continue).await
+    }
+
+    async fn bring_up(
+        &self,
+        first: usize,
+        context: &Context,
+        may_continue: MayContinue<'_>,
+    ) -> Result<(), ResourceError> {
+        for stage in stages(&self.members[first..]) {
+            self.bring_up_stage(stage, context, may_continue).await?;
         }
         Ok(())
     }
 
-    fn watch(&self, resource: &Arc<dyn Resource>) {
-        let (resource, sender, life) = (resource.clone(), self.failures.0.clone(), self.life());
+    async fn bring_up_stage(
+        &self,
+        stage: &[Member],
+        context: &Context,
+        may_continue: MayContinue<'_>,
+    ) -> Result<(), ResourceError> {
+        let may = || match stage.first() {
+            Some(member) if !may_continue() => {
+                Err(ResourceError::MayNotContinue { resource: member.resource.name().to_owned() })
+            }
+            _ => Ok(()),
+        };
+        may()?;
+        let mut tasks = JoinSet::new();
+        for (place, member) in stage.iter().enumerate() {
+            let (resource, context) = (member.resource.clone(), context.clone());
+            tasks.spawn(async move { (place, resource.start(&context).await) });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            // A panic in one resource is that resource's failure, not the group's.
+            let (place, started) = ended.map_err(|e| panicked(stage, &e))?;
+            started?;
+            self.watch(&stage[place]);
+        }
+        may()
+    }
+
+    fn watch(&self, member: &Member) {
+        let (resource, sender, life) = (member.resource.clone(), self.failures.0.clone(), self.life());
         let task = tokio::spawn(async move {
             let what = resource.watch().await;
             let failure = Failure { resource: resource.name().to_owned(), what };
             // Nobody listens any more only when the group itself is gone.
             let _ = sender.send((life, failure));
         });
-        self.watchers().push(task);
+        if let Some(old) = member.watcher().replace(task) {
+            old.abort();
+        }
     }
 
     /// The number of stops so far.
@@ -216,18 +323,84 @@ impl Group {
         *self.stops.borrow()
     }
 
-    fn stop_watching(&self) {
-        self.watchers().drain(..).for_each(|task| task.abort());
+    fn stop_watching(&self, first: usize) {
+        self.members[first..].iter().filter_map(|m| m.watcher().take()).for_each(|task| task.abort());
     }
 
-    fn watchers(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stages(&self) -> impl DoubleEndedIterator<Item = &[Member]> {
+        stages(&self.members)
     }
+
+    /// The first place of the next stage.
+    fn end_of_stage(&self, place: usize) -> usize {
+        let rest = self.members[place + 1..].iter().position(|m| !m.beside);
+        rest.map_or(self.members.len(), |n| place + 1 + n)
+    }
+}
+
+impl Member {
+    fn new(resource: Arc<dyn Resource>, beside: bool, patience: Patience) -> Member {
+        Member { resource, beside, patience, restarted: Mutex::default(), watcher: Mutex::default() }
+    }
+
+    /// Counts a restart, if one more is allowed within the window.
+    fn may_restart(&self, now: Instant) -> bool {
+        let mut restarted = self.restarted();
+        restarted.retain(|at| now.since(*at) < self.patience.window);
+        let allowed = restarted.len() < self.patience.restarts as usize;
+        if allowed {
+            restarted.push_back(now);
+        }
+        allowed
+    }
+
+    fn restarted(&self) -> MutexGuard<'_, VecDeque<Instant>> {
+        self.restarted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watcher(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn build(configured: &Configured, instance: &str) -> Arc<dyn Resource> {
+    match &configured.kind {
+        ResourceKind::Exec(exec) => Arc::new(Exec::new(configured, exec, instance)),
+        ResourceKind::Address(address) => Arc::new(Address::new(configured, address, instance)),
+        ResourceKind::Unit(unit) => Arc::new(Unit::new(configured, unit, instance)),
+        ResourceKind::Mount(mount) => Arc::new(Mount::new(configured, mount, instance)),
+        ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance)),
+    }
+}
+
+fn stages(members: &[Member]) -> impl DoubleEndedIterator<Item = &[Member]> {
+    members.chunk_by(|_, next| next.beside)
+}
+
+async fn stop_side_by_side(stage: &[Member], context: &Context) -> Vec<ResourceError> {
+    let mut tasks = JoinSet::new();
+    for member in stage {
+        let (resource, context) = (member.resource.clone(), context.clone());
+        tasks.spawn(async move { resource.stop(&context).await });
+    }
+    let mut stuck = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        stuck.extend(match ended {
+            Ok(stopped) => stopped.err(),
+            Err(error) => Some(panicked(stage, &error)),
+        });
+    }
+    stuck
+}
+
+fn panicked(stage: &[Member], error: &tokio::task::JoinError) -> ResourceError {
+    let names = stage.iter().map(|m| m.resource.name()).collect::<Vec<_>>().join(", ");
+    ResourceError::Other { resource: names, what: format!("its task ended by itself: {error}") }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.stop_watching();
+        self.stop_watching(0);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::core::{ProofKind, Role, Token};
 use crate::process::{ProcessError, Untrusted};
 
 pub use exec::Exec;
-pub use group::{Group, StopResult};
+pub use group::{Group, MayContinue, Patience, StopResult};
 
 /// An answer that comes later.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use leasehold::control::{
     CanFailOver, Contact, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
-    RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
+    RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict, Version,
 };
 
 pub fn at(time: &str) -> Timestamp {
@@ -29,6 +29,7 @@ pub fn healthy() -> Status {
             highest_token: 6,
             standing: Standing::Paired,
             ready: true,
+            not_ready: None,
             admitted: true,
         },
         peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()) },
@@ -53,6 +54,7 @@ pub fn healthy() -> Status {
         }),
         record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
         stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },
+        stops: Stops { count: 3, last_ms: 1_200, longest_ms: 2_900, budget_ms: 10_000 },
         control: Figures { connections: 1, requests: 9, ..Figures::default() },
     }
 }

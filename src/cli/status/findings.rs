@@ -192,11 +192,14 @@ fn standings(status: &Status) -> Option<Finding> {
     }
     let peer = status.peer.said.as_ref().filter(|_| in_contact(&status.peer));
     if status.me.role == Role::Standby && status.me.standing == Standing::Out {
-        return Some(Finding::new(Level::Warn, standby_out(&status.me.name, status.me.ready)));
+        return Some(Finding::new(
+            Level::Warn,
+            standby_out(&status.me.name, status.me.ready, status.me.not_ready.as_deref()),
+        ));
     }
     match (status.me.role, status.me.standing, peer) {
         (Role::Primary, _, Some(said)) if said.standing == Standing::Out => {
-            Some(Finding::new(Level::Warn, standby_out(&status.peer.name, said.ready)))
+            Some(Finding::new(Level::Warn, standby_out(&status.peer.name, said.ready, None)))
         }
         (Role::Primary, Standing::Sole, _) => {
             Some(Finding::new(Level::Warn, format!("{} acts alone: it has no standby", status.me.name)))
@@ -205,8 +208,12 @@ fn standings(status: &Status) -> Option<Finding> {
     }
 }
 
-fn standby_out(name: &str, ready: bool) -> String {
-    let why = if ready { "it has not been admitted yet" } else { "its resources say that it could not serve" };
+fn standby_out(name: &str, ready: bool, not_ready: Option<&str>) -> String {
+    let why = match (ready, not_ready) {
+        (true, _) => "it has not been admitted yet",
+        (false, Some(why)) => why,
+        (false, None) => "its resources say that it could not serve",
+    };
     format!("the standby {name} is out, and would not take over by itself: {why}")
 }
 

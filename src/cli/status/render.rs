@@ -154,6 +154,7 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
     });
     let evidence = status.last_proof.iter().flat_map(|proof| &proof.evidence).next_back();
     let stalls = &status.stalls;
+    let stops = &status.stops;
     let mut rows = vec![
         vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
         vec!["last proof".into(), proof],
@@ -164,6 +165,13 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec![
             "standstill".into(),
             format!("{} at most, of {} allowed", short(stalls.longest_ms), short(stalls.allowed_ms)),
+        ],
+        vec![
+            "stop".into(),
+            match stops.count {
+                0 => format!("not measured yet, S = {} allowed", short(stops.budget_ms)),
+                _ => format!("{} at most, of S = {} allowed", short(stops.longest_ms), short(stops.budget_ms)),
+            },
         ],
         vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
     ]);
