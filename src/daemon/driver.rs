@@ -20,6 +20,7 @@ use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
 
 use super::armed::Armed;
+use super::face::Shown;
 use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
@@ -35,6 +36,7 @@ pub struct Driver {
     pub run_time: RunTime,
     pub persister: Persister,
     pub armed: Arc<Armed>,
+    pub shown: Shown,
     pub fencing: UnboundedSender<FenceWork>,
     pub group: UnboundedSender<GroupOrder>,
     pub journal: Journal,
@@ -108,7 +110,10 @@ impl Driver {
             Note::Input(input) => self.node.handle_input(input, clock::now()),
             Note::Evidence(evidence) => self.picture.note_evidence(evidence),
             Note::Resource { name, state, detail } => self.picture.note_resource(&name, state, detail),
-            Note::NotReady(why) => self.picture.note_not_ready(why),
+            Note::NotReady(why) => {
+                self.shown.could_serve(why.is_none());
+                self.picture.note_not_ready(why);
+            }
             Note::Written { took, error } => self.picture.note_written(took, error),
         }
     }
@@ -141,6 +146,7 @@ impl Driver {
         while let Some(output) = self.node.poll_output() {
             self.perform(output);
         }
+        self.shown.is(self.node.role());
     }
 
     fn perform(&mut self, output: Output) {
@@ -185,11 +191,13 @@ impl Driver {
 
     fn arm(&mut self, deadline: Instant, token: crate::core::Token, sole: bool) {
         self.armed.arm(deadline);
+        self.shown.acts(token, deadline);
         self.warn_if(|run_time| run_time.arm(token, deadline, sole));
     }
 
     fn disarm(&mut self, deadline: Instant) {
         self.armed.arm(deadline);
+        self.shown.acts_no_more();
         self.warn_if(RunTime::disarm);
     }
 
@@ -208,10 +216,17 @@ impl Driver {
         self.group.send(order).expect("the worker thread lives as long as the loop");
     }
 
-    fn report(&mut self, event: Event) {
-        if event == Event::AlarmsCleared {
-            self.order(GroupOrder::Forgive);
+    /// What follows from a decision beside the loop.
+    fn heed(&self, event: &Event) {
+        match event {
+            Event::AlarmsCleared => self.order(GroupOrder::Forgive),
+            Event::Serving { .. } | Event::LeaseAdopted { .. } => self.shown.serves(),
+            _ => {}
         }
+    }
+
+    fn report(&mut self, event: Event) {
+        self.heed(&event);
         let severity = event.severity();
         let text = event.to_string();
         match severity {

@@ -9,6 +9,7 @@
 
 mod armed;
 mod driver;
+mod face;
 mod fencer;
 mod group;
 mod heartbeat;
@@ -39,6 +40,8 @@ use crate::wire::Keyring;
 
 use armed::Armed;
 use driver::{Driver, Sources};
+use face::Shown;
+use face::http::Http;
 use group::Executor;
 use heartbeat::Heartbeats;
 use past::Past;
@@ -238,7 +241,15 @@ impl Parts {
             version: self.version.clone(),
         };
         let journal = self.journal.clone();
-        let worker = Worker { plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
+        let shown = Shown::new();
+        let faces = Faces {
+            node: node.clone(),
+            runtime: self.config.paths.runtime.clone(),
+            notify: self.config.service.notify.clone(),
+            http: self.config.service.http,
+            watch: shown.watch(),
+        };
+        let worker = Worker { faces, plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
         let worker = worker.start(fence_orders, group_orders)?;
         let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
@@ -247,6 +258,7 @@ impl Parts {
             run_time: self.run_time,
             persister,
             armed,
+            shown,
             fencing,
             group,
             journal: self.journal,
@@ -271,8 +283,30 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
+/// What shows this node to its service.
+struct Faces {
+    node: String,
+    runtime: PathBuf,
+    notify: Option<Vec<String>>,
+    http: Option<std::net::SocketAddr>,
+    watch: tokio::sync::watch::Receiver<face::Face>,
+}
+
+impl Faces {
+    fn start(self, calls: &mpsc::Sender<crate::control::Call>) {
+        tokio::spawn(face::token_file::run(self.runtime, self.node.clone(), self.watch.clone()));
+        if let Some(command) = self.notify {
+            tokio::spawn(face::hook::run(command, self.watch.clone()));
+        }
+        if let Some(address) = self.http {
+            tokio::spawn(Http { address, node: self.node, face: self.watch, calls: calls.clone() }.run());
+        }
+    }
+}
+
 /// The thread for what may block or take long.
 struct Worker {
+    faces: Faces,
     plan: Arc<FencePlan>,
     executor: Executor,
     options: ServerOptions,
@@ -308,6 +342,7 @@ impl Worker {
         group_orders: mpsc::UnboundedReceiver<group::GroupOrder>,
         ready: &std::sync::mpsc::SyncSender<anyhow::Result<()>>,
     ) {
+        self.faces.start(&self.calls);
         let bound = Server::bind(self.options, self.journal, self.calls);
         let server = match bound {
             Ok(server) => server,
