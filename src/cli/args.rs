@@ -63,7 +63,7 @@ pub enum Command {
     Daemon(Daemon),
     /// Show a pair failing over on this machine, in 40 seconds and without root
     Demo(Demo),
-    /// Check a configuration and print every time with its arithmetic
+    /// Check a configuration and print every time with its arithmetic; with --live look at every fence device
     Check(Check),
     /// Write the safety case of a configuration: what protects what, what that assumes, and what would be better
     Explain(Explain),
@@ -213,6 +213,18 @@ pub struct Check {
     /// The configuration to check [default: that of --config]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
+
+    /// Look at every fence device as well: login, privilege, state and identity; changes nothing, needs no daemon
+    #[arg(long)]
+    pub live: bool,
+
+    /// With --live: which node of the configuration this is [default: the one named like this machine]
+    #[arg(long, value_name = "NAME", requires = "live")]
+    pub node: Option<String>,
+
+    /// With --live: print the JSON that docs/agents/README.md describes
+    #[arg(long, requires = "live")]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod check;
+pub mod check_live;
 mod clear_alarms;
 mod completions;
 mod confirm_fenced;
@@ -67,6 +68,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Demo(options) => demo::run(&options, out),
+        Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Simulate(options) => simulate::run(options.path.as_ref().unwrap_or(&global.config), &options, out),

@@ -64,6 +64,9 @@ pub struct Peer {
     pub silence_ms: Option<u64>,
     /// What it last said; null when it was never heard by this daemon.
     pub said: Option<Said>,
+    /// The system UUID of its machine, by its own word; null while that is not known.
+    #[serde(default)]
+    pub uuid: Option<String>,
 }
 
 /// What the peer's last datagram says.

@@ -189,7 +189,14 @@ impl Picture {
             (Presence::Lost, Some(_)) => Contact::Lost,
         };
         let silence_ms = status.peer.map(|_| status.silence.as_ms());
-        Peer { name: self.name(self.me.peer()), contact, silence_ms, said: self.said(status, beats) }
+        let uuid = beats.heard.map(|(datagram, _)| datagram.uuid).filter(|uuid| uuid.0 != [0; 16]);
+        Peer {
+            name: self.name(self.me.peer()),
+            contact,
+            silence_ms,
+            said: self.said(status, beats),
+            uuid: uuid.map(|uuid| uuid.to_string()),
+        }
     }
 
     /// The newest authentic datagram, also one that does not count: it tells a one-way link from a silent peer.

@@ -40,6 +40,7 @@ struct State {
     evidence: Vec<Evidence>,
     last: Option<Reading>,
     refusal: Option<Option<Token>>,
+    identity: Option<String>,
 }
 
 impl Attempt {
@@ -76,6 +77,16 @@ impl Attempt {
     pub fn refusal(&self, sent: &str, read: &str, highest: Option<Token>) {
         self.push(sent, read);
         self.state().refusal = Some(highest);
+    }
+
+    /// The device named what it controls: the UUID of a machine, the id of an instance. Two nodes never share one.
+    pub fn identified(&self, as_what: &str) {
+        self.state().identity = Some(tidy(as_what));
+    }
+
+    /// What the device controls, by its own word.
+    pub fn identity(&self) -> Option<String> {
+        self.state().identity.clone()
     }
 
     /// What is known when the time is up: a refusal counts only if the target was seen to act after all.

@@ -8,6 +8,9 @@ use leasehold::control::{
     RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
 };
 
+/// The peer's machine.
+const UUID: &str = "4c4c4544-0042-3510-8052-b4c04f4d5831";
+
 pub fn at(time: &str) -> Timestamp {
     format!("2026-11-30T{time}Z").parse().expect("a time of day")
 }
@@ -31,7 +34,7 @@ pub fn healthy() -> Status {
             ready: true,
             admitted: true,
         },
-        peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()) },
+        peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()), uuid: Some(UUID.into()) },
         lease: Lease {
             kind: LeaseKind::Granted,
             left_ms: Some(4_100),
