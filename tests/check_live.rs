@@ -210,6 +210,8 @@ fn beside_running_daemons_all_agents_of_both_nodes_are_looked_through() {
 const HERON: &str = "00112233-4455-6677-8899-aabbccddeeff";
 /// The same machine as firmware of the other kind spells it (SMBIOS 7.2.1).
 const HERON_SWAPPED: &str = "33221100-5544-7766-8899-aabbccddeeff";
+/// And as a BMC may tell it, from the other end.
+const HERON_REVERSED: &str = "ffeeddcc-bbaa-9988-7766-554433221100";
 const PLOVER: &str = "4c4c4544-0042-3510-8052-b4c04f4d5831";
 
 fn config() -> Config {
@@ -253,7 +255,7 @@ fn each_node_behind_its_own_device_is_right() {
 
 #[test]
 fn an_agent_against_the_peer_that_controls_this_very_node_is_refused() {
-    for own in [HERON, HERON_SWAPPED] {
+    for own in [HERON, HERON_SWAPPED, HERON_REVERSED] {
         let [heron, plover] = judged([Some(HERON), None], rows(None, Some(own)));
         assert!(plover.contains("controls this node itself"), "{plover}");
         assert!(plover.contains("exchange the addresses") && heron.is_empty(), "{heron}");

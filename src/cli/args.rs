@@ -83,6 +83,11 @@ pub enum Command {
     Failover(Failover),
     /// Shoot the other node by the fence plan, now
     Fence(Fence),
+    /// Really fence the standby, bring it back, and measure both
+    ///
+    /// Given on the primary, of a pair with which nothing is wrong: the service goes on, without a standby until that one
+    /// is back. What was measured is kept, shown by `leasehold status`, and compared with the times of the configuration.
+    Drill(Drill),
     /// Confirm by hand that the other node is down, where no fence device can
     ///
     /// Whoever confirms a node that still runs makes both nodes act at once: look at the machine, or cut its power,
@@ -332,6 +337,17 @@ pub struct Failover {
 pub struct Fence {
     #[command(flatten)]
     pub wait: Wait,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Drill {
+    /// For scripts: fence the standby NAME without a question
+    #[arg(long, value_name = "NAME")]
+    pub yes_fence: Option<String>,
+
+    /// Stop watching after this many seconds; the drill itself goes on [default: what the configuration allows, doubled]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, ClapArgs)]

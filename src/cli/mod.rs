@@ -11,6 +11,7 @@ mod completions;
 mod confirm_fenced;
 pub mod daemon;
 pub mod demo;
+pub mod drill;
 mod exit;
 pub mod explain;
 mod failover;
@@ -76,6 +77,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
         Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
+        Command::Drill(options) => drill::run(&global, &options, out),
         Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),
         Command::Freeze => freeze::freeze(&socket::of(&global), out),
         Command::Thaw => freeze::thaw(&socket::of(&global), out),

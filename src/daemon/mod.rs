@@ -8,6 +8,7 @@
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
+mod drills;
 mod driver;
 mod fencer;
 mod group;

@@ -15,6 +15,7 @@ use crate::os::clock;
 use crate::os::links::Link;
 use crate::os::stall::StallMeter;
 
+use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
 
 /// Lines of evidence kept for an incident: an operator reads the newest.
@@ -32,6 +33,7 @@ pub struct Picture {
     resources: Vec<Resource>,
     evidence: Vec<Evidence>,
     proof: Option<Proof>,
+    drills: Drills,
     alarms: Vec<Alarm>,
     waiting_since: Option<Instant>,
     writing_since: Option<Instant>,
@@ -44,6 +46,7 @@ impl Picture {
         let state = ResourceState::Stopped;
         let resources =
             config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
+        let drills = Drills::load(&config.paths.state);
         Picture {
             config,
             me,
@@ -52,6 +55,7 @@ impl Picture {
             resources,
             evidence: Vec::new(),
             proof: None,
+            drills,
             alarms: Vec::new(),
             waiting_since: None,
             writing_since: None,
@@ -91,6 +95,7 @@ impl Picture {
 
     /// Keeps what `status` shows of an event: alarms, the last proof, since when something is waited for.
     pub fn note_event(&mut self, event: &Event, text: &str) {
+        self.drills.note(event, &self.config.node(self.me.peer()).name, clock::now());
         match event {
             Event::PeerLost { .. } => self.evidence.clear(),
             Event::Waiting { .. } | Event::AttemptFailed { .. } => {
@@ -158,6 +163,7 @@ impl Picture {
             resources: self.resources.clone(),
             links: self.links(beats, now),
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
+            last_drill: self.drills.last(),
             record: self.record(&status, now),
             stalls: self.stalls(stalls),
             control: Figures::default(),

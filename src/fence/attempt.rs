@@ -40,7 +40,7 @@ struct State {
     evidence: Vec<Evidence>,
     last: Option<Reading>,
     refusal: Option<Option<Token>>,
-    identity: Option<String>,
+    named: Option<String>,
 }
 
 impl Attempt {
@@ -80,13 +80,13 @@ impl Attempt {
     }
 
     /// The device named what it controls: the UUID of a machine, the id of an instance. Two nodes never share one.
-    pub fn identified(&self, as_what: &str) {
-        self.state().identity = Some(tidy(as_what));
+    pub fn names(&self, device: &str) {
+        self.state().named = Some(tidy(device));
     }
 
     /// What the device controls, by its own word.
-    pub fn identity(&self) -> Option<String> {
-        self.state().identity.clone()
+    pub fn named(&self) -> Option<String> {
+        self.state().named.clone()
     }
 
     /// What is known when the time is up: a refusal counts only if the target was seen to act after all.

@@ -115,7 +115,7 @@ async fn look(entry: &Entry, attempt: &Attempt) -> Proven {
         let why = format!("no answer within its limit of {}", Span::from(entry.limit));
         Health { reading: Reading::Unknown, faults: vec![why], notes: Vec::new() }
     });
-    Proven { index: entry.index, health, identity: attempt.identity(), evidence: attempt.evidence() }
+    Proven { index: entry.index, health, identity: attempt.named(), evidence: attempt.evidence() }
 }
 
 /// The error without the beginning that names its agent, which whoever shows it does anyway.
@@ -153,7 +153,7 @@ mod tests {
         }
 
         fn status<'a>(&'a self, attempt: &'a Attempt) -> Pending<'a, Reading> {
-            attempt.identified("i-0123");
+            attempt.names("i-0123");
             match self {
                 Manner::Answers => Box::pin(async { Reading::On }),
                 Manner::Hangs => Box::pin(std::future::pending()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
+    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
     RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
 };
 
@@ -53,6 +53,15 @@ pub fn healthy() -> Status {
             token: 6,
             at: Some(at("01:02:03")),
             evidence: vec![evidence("01:02:03", "bmc-plover", "chassis power reads off, 3 times in a row")],
+        }),
+        last_drill: Some(Drill {
+            node: "plover".into(),
+            at: "2026-11-18T03:00:00Z".parse().expect("a time"),
+            state: DrillState::Ready,
+            off_ms: Some(1_400),
+            on_ms: Some(6_400),
+            contact_ms: Some(46_900),
+            ready_ms: Some(48_000),
         }),
         record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
         stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },

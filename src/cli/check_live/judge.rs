@@ -52,7 +52,7 @@ fn reads_off(config: &Config, known: &Known, row: &Row) -> Option<Fault> {
 fn another_node(config: &Config, known: &Known, row: &Row) -> Option<Fault> {
     let other = row.target.peer();
     let seen = row.identity.as_deref().and_then(machine::uuid_given);
-    (Identity::compare(known.uuids[other.index()], seen) == Identity::Proven).then(|| {
+    is_machine(known.uuids[other.index()], seen).then(|| {
         let (target, other_name) = (&config.node(row.target).name, &config.node(other).name);
         let whose = if other == known.me { "this node itself" } else { "the other node" };
         Fault {
@@ -82,8 +82,17 @@ fn shared(config: &Config, row: &Row, all: &[Row]) -> Option<Fault> {
 fn is_same(a: &Option<String>, b: &Option<String>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     match (machine::uuid_given(a), machine::uuid_given(b)) {
-        (Some(a), Some(b)) => Identity::compare(Some(a), Some(b)) == Identity::Proven,
+        (Some(a), Some(b)) => is_machine(Some(a), Some(b)),
         (None, None) => a == b,
         (Some(_), None) | (None, Some(_)) => false,
     }
+}
+
+/// A BMC may tell a UUID with its least significant byte first (IPMI 2.0, 22.14).
+fn is_machine(known: Option<SystemUuid>, seen: Option<SystemUuid>) -> bool {
+    let reversed = seen.map(|SystemUuid(mut bytes)| {
+        bytes.reverse();
+        SystemUuid(bytes)
+    });
+    [seen, reversed].into_iter().any(|seen| Identity::compare(known, seen) == Identity::Proven)
 }
