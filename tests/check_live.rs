@@ -10,7 +10,7 @@ mod site;
 
 use std::process::Output;
 
-use leasehold::cli::check_live::{Known, Row, judge};
+use leasehold::cli::check_live::{Fault, Known, Privilege, Row, judge, render};
 use leasehold::cli::demo::world::{BOTH, Fencing, Timing};
 use leasehold::config::{self, Config};
 use leasehold::core::{NodeId, Scope, Span, SystemUuid};
@@ -71,7 +71,10 @@ fn a_device_that_says_that_this_running_node_is_off_controls_something_else() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("pdu-heron: reads off while heron runs: it controls another machine"), "{text}");
-    assert!(text.contains("-> find the device of heron") && text.contains("REFUSED, seen from heron: 1 of 2"), "{text}");
+    assert!(
+        text.contains("-> find the device of heron") && text.contains("REFUSED, seen from heron: 1 of 2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -191,10 +194,10 @@ fn beside_running_daemons_all_agents_of_both_nodes_are_looked_through() {
     let program = site.script("fence-plover", OFF);
     let (before, after) = text.split_once("name = \"bmc-plover\"").unwrap();
     let (keys, after) = after.split_once("\n[promote]").unwrap();
-    let keys: String = keys.lines().filter(|l| !l.starts_with("args") && !l.starts_with("program")).fold(
-        String::new(),
-        |text, line| text + line + "\n",
-    );
+    let keys: String = keys
+        .lines()
+        .filter(|l| !l.starts_with("args") && !l.starts_with("program"))
+        .fold(String::new(), |text, line| text + line + "\n");
     let program = program.display();
     let lie = format!("{before}name = \"bmc-plover\"{keys}program = \"{program}\"\n\n[promote]{after}");
     std::fs::write(&lying, lie).unwrap();
@@ -265,7 +268,10 @@ fn an_agent_against_the_peer_that_controls_this_very_node_is_refused() {
 #[test]
 fn crossed_cables_are_seen_on_both_agents() {
     let [heron, plover] = judged([Some(HERON), Some(PLOVER)], rows(Some(PLOVER), Some(HERON)));
-    assert!(heron.contains("controls the other node") && plover.contains("controls this node itself"), "{heron}{plover}");
+    assert!(
+        heron.contains("controls the other node") && plover.contains("controls this node itself"),
+        "{heron}{plover}"
+    );
 }
 
 #[test]
@@ -281,4 +287,19 @@ fn a_volume_is_rightly_the_same_for_both_nodes() {
     let mut same = rows(Some("vol-1"), Some("vol-1"));
     same.iter_mut().for_each(|row| (row.scope, row.reading) = (Scope::Resource, Reading::Off));
     assert_eq!(judged([Some(HERON), None], same), ["", ""]);
+}
+
+#[test]
+fn an_identity_is_shortened_in_the_table_and_whoever_is_not_root_is_told_to_be() {
+    let mut rows = rows(Some(HERON), None);
+    let shown = |rows: &[Row], privilege| {
+        let text = render(&config(), NodeId::First, rows, 120, privilege);
+        text.replace("\x1b[0m", "")
+    };
+    let fine = shown(&rows, Privilege::User);
+    assert!(fine.contains(" 00112233-445…  7ms") && !fine.contains("as root"), "{fine}");
+    let fault = Fault { text: "the password file cannot be read".into(), remedy: "see the page".into() };
+    rows[1].faults.push(fault);
+    assert!(shown(&rows, Privilege::User).contains("run it as root"));
+    assert!(!shown(&rows, Privilege::Root).contains("run it as root"));
 }

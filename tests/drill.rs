@@ -85,7 +85,10 @@ fn the_standby_is_fenced_and_brought_back_and_the_figures_are_kept_and_shown() {
     let (mut pair, primary, told) = drilled(Timing::DEMO, Fencing::StandIn);
     let standby = name(primary.peer());
     for step in ["verified off after", "told to go on after", "heard again after", "ready standby after"] {
-        assert!(told.lines().any(|line| line.contains(step) && line.chars().any(|c| c.is_ascii_digit())), "{step}: {told}");
+        assert!(
+            told.lines().any(|line| line.contains(step) && line.chars().any(|c| c.is_ascii_digit())),
+            "{step}: {told}"
+        );
     }
     assert!(told.contains("a drill begins") && told.contains("the drill switches the fenced standby on"), "{told}");
     let drill = pair.status(primary).unwrap().last_drill.unwrap();
@@ -187,4 +190,19 @@ fn a_daemon_asked_with_the_wrong_name_refuses() {
     let asked = pair.command(primary, Op::Drill { node: name(primary).to_owned() });
     let told = format!("{:#}", asked.unwrap_err());
     assert!(told.contains(&format!("the peer of this node is `{}`", name(primary.peer()))), "{told}");
+}
+
+/// Nobody switches it on here: the command gives up, and says that the drill itself goes on.
+#[test]
+fn a_standby_that_does_not_come_back_is_an_error_in_time() {
+    let (mut pair, primary) = started(Timing::DEMO, Fencing::StandIn);
+    let standby = primary.peer();
+    let output = give(&pair, primary, &["drill", "--yes-fence", name(standby), "--timeout", "3"], "");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains(&format!("{} is not back after 3 s", name(standby))), "{}", text(&output));
+    let running = pair.status(primary).unwrap().last_drill.unwrap();
+    assert_eq!((running.state, running.ready_ms), (DrillState::Running, None));
+    pair.switch_on(standby).unwrap();
+    pairs::until_decided(&mut pair, primary, "drill-done");
+    assert_eq!(pair.status(primary).unwrap().last_drill.unwrap().state, DrillState::Ready);
 }

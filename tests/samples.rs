@@ -17,7 +17,10 @@ const BASE: [(&str, &str); 5] = [
     ("[[node]]", "[[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n"),
     ("[[link]]", "[[link]]\nname = \"lan\"\naddresses = { heron = \"192.0.2.1\", plover = \"192.0.2.2\" }\n"),
     ("[guard]", "[guard]\nwatchdog = \"none\"\n"),
-    ("[[resource]]", "[[resource]]\nname = \"service\"\nkind = \"exec\"\nstart = [\"/bin/true\"]\nstop_timeout = \"5s\"\n"),
+    (
+        "[[resource]]",
+        "[[resource]]\nname = \"service\"\nkind = \"exec\"\nstart = [\"/bin/true\"]\nstop_timeout = \"5s\"\n",
+    ),
 ];
 
 /// One block of a page, with the line where it begins.
@@ -76,7 +79,8 @@ fn whole(text: &str, companions: &[&str]) -> String {
 /// As the file itself; else with a companion for the nodes that have no agent; else for both, since agents of resource
 /// scope may only add to such.
 fn check(block: &Block) -> Result<Checked, Diagnostics> {
-    let without: Vec<&str> = NODES.into_iter().filter(|node| !block.text.contains(&format!("target = \"{node}\""))).collect();
+    let without: Vec<&str> =
+        NODES.into_iter().filter(|node| !block.text.contains(&format!("target = \"{node}\""))).collect();
     let first = config::parse(&block.place, &whole(&block.text, &[]));
     let others = [&without[..], &NODES[..]];
     let tried = others.into_iter().map(|companions| config::parse(&block.place, &whole(&block.text, companions)));
@@ -152,7 +156,9 @@ fn kind(page: &Path) -> String {
 fn a_sample_with_a_misspelt_key_is_refused() {
     let sample = |key: &str| Block {
         place: "page:1".to_owned(),
-        text: format!("[[fence.agent]]\nname = \"a\"\ntarget = \"heron\"\nkind = \"exec\"\nscope = \"node\"\n{key} = \"/bin/x\"\n"),
+        text: format!(
+            "[[fence.agent]]\nname = \"a\"\ntarget = \"heron\"\nkind = \"exec\"\nscope = \"node\"\n{key} = \"/bin/x\"\n"
+        ),
     };
     assert!(check(&sample("program")).is_ok());
     let told = check(&sample("programm")).expect_err("misspelt").to_string();

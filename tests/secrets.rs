@@ -138,7 +138,13 @@ fn exec(site: &Site, body: &str) -> Case {
     let file = site.secret("pdu", &password);
     let more = format!("timeout = \"2s\"\nsettings = {{ password_file = \"{}\" }}", file.display());
     let agents = NODES.map(|node| exec_agent(&format!("pdu-{node}"), node, &program, &more));
-    Case { agents, markers: vec![Marker::new("password", &password)], tools: None, device: Device::Keeps, _simulators: Vec::new() }
+    Case {
+        agents,
+        markers: vec![Marker::new("password", &password)],
+        tools: None,
+        device: Device::Keeps,
+        _simulators: Vec::new(),
+    }
 }
 
 fn ipmi_wrong_password(site: &Site) -> Case {
@@ -199,7 +205,8 @@ fn ipmi(site: &Site, ports: [u16; 2], password: &str) -> Case {
 
 /// A password of at most 20 bytes that each spelling writes in another way, and that no other run has.
 fn unique(word: &str) -> String {
-    let number = u16::from_le_bytes(leasehold::os::machine::random_u64().unwrap().to_le_bytes()[..2].try_into().unwrap());
+    let number =
+        u16::from_le_bytes(leasehold::os::machine::random_u64().unwrap().to_le_bytes()[..2].try_into().unwrap());
     format!("M4RK-{word}/7%{number:04x}>")
 }
 
@@ -341,7 +348,12 @@ fn give_orders_to(site: &Site, round: &Round<'_>) -> Vec<(String, Vec<u8>)> {
     asked.ask(&["init-record"]);
     let fenced = asked.ask(&["fence", "--timeout", "60"]);
     assert_eq!(fenced.status.code(), Some(1), "a fence in vain: {}{}", site::stdout(&fenced), site::stderr(&fenced));
-    for args in [&["status"][..], &["status", "--json"], &["why", "--json", "-n", "1000"], &["check", "--live", "--node", NODES[0]]] {
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["why", "--json", "-n", "1000"],
+        &["check", "--live", "--node", NODES[0]],
+    ] {
         asked.ask(args);
     }
     asked.ask(&["drill", "--yes-fence", NODES[1]]);
@@ -372,13 +384,18 @@ fn panics(site: &Site, case: &Case) -> Vec<u8> {
 #[test]
 fn no_secret_is_found_anywhere_whatever_goes_wrong() {
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let rounds: Vec<_> = CASES.iter().filter(|case| is_possible(case)).map(|(name, _, make)| {
-            (*name, scope.spawn(move || round(name, *make)))
-        }).collect();
-        rounds.into_iter().flat_map(|(name, round)| {
-            let wrong = round.join().unwrap_or_else(|_| vec!["the round itself failed, see above".to_owned()]);
-            wrong.into_iter().map(move |found| format!("{name}: {found}"))
-        }).collect()
+        let rounds: Vec<_> = CASES
+            .iter()
+            .filter(|case| is_possible(case))
+            .map(|(name, _, make)| (*name, scope.spawn(move || round(name, *make))))
+            .collect();
+        rounds
+            .into_iter()
+            .flat_map(|(name, round)| {
+                let wrong = round.join().unwrap_or_else(|_| vec!["the round itself failed, see above".to_owned()]);
+                wrong.into_iter().map(move |found| format!("{name}: {found}"))
+            })
+            .collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -404,7 +421,11 @@ fn every_usual_spelling_is_found_and_nothing_else() {
         encoded("ab:M4RK-kelp/7%0a1b> and more"),
     ];
     for text in texts {
-        assert_eq!(found(&[Marker::new("password", "M4RK-kelp/7%0a1b>")], "here", text.as_bytes()), ["password in here"], "{text}");
+        assert_eq!(
+            found(&[Marker::new("password", "M4RK-kelp/7%0a1b>")], "here", text.as_bytes()),
+            ["password in here"],
+            "{text}"
+        );
     }
     assert!(!marker.is_in(b"M4RK-kelp/7%0a1c> TTRSSy1rZWxw"));
 }

@@ -123,7 +123,10 @@ impl Connection {
                 self.command(op, Command::Drill).await
             }
             Op::ConfirmFenced { incident, node } => {
-                self.check_name(node, "look at the machine again, and give the command on the node that is to take over")?;
+                self.check_name(
+                    node,
+                    "look at the machine again, and give the command on the node that is to take over",
+                )?;
                 self.command(op, Command::ConfirmFenced { incident: *incident, uid: self.caller.uid }).await
             }
             Op::Freeze => self.command(op, Command::Freeze).await,

@@ -134,8 +134,14 @@ mod tests {
     async fn every_step_is_dated_from_the_decision_and_the_file_outlives_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let mut drills = Drills::load(dir.path());
-        let events =
-            [Event::DrillBegun, OFF, Event::DrillPowersOn, Event::ContactRegained, Event::AccessFailed, Event::DrillDone];
+        let events = [
+            Event::DrillBegun,
+            OFF,
+            Event::DrillPowersOn,
+            Event::ContactRegained,
+            Event::AccessFailed,
+            Event::DrillDone,
+        ];
         let drill = noted(&mut drills, &events);
         let figures = (drill.off_ms, drill.on_ms, drill.contact_ms, drill.ready_ms, drill.state);
         assert_eq!(figures, (Some(100), Some(200), Some(300), Some(500), DrillState::Ready));

@@ -300,7 +300,7 @@ impl FencePlan {
     }
 }
 
-pub(super) async fn within<T>(limit: Duration, job: impl Future<Output = Option<T>>, attempt: &Attempt) -> Option<T> {
+async fn within<T>(limit: Duration, job: impl Future<Output = Option<T>>, attempt: &Attempt) -> Option<T> {
     match timeout(limit, job).await {
         Ok(answer) => answer,
         Err(_) => {

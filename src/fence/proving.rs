@@ -12,11 +12,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::task::{Id, JoinSet};
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::core::{NodeId, Span, SystemUuid};
 
-use super::plan::{build, within};
+use super::plan::build;
 use super::{Attempt, Entry, Evidence, FencePlan, Health, Reading};
 
 /// What a look at one agent's device found.
@@ -110,8 +111,8 @@ impl Proven {
 }
 
 async fn look(entry: &Entry, attempt: &Attempt) -> Proven {
-    let look = async { Some(entry.agent.prove(attempt).await) };
-    let health = within(entry.limit, look, attempt).await.unwrap_or_else(|| {
+    let look = timeout(entry.limit, entry.agent.prove(attempt)).await;
+    let health = look.unwrap_or_else(|_| {
         let why = format!("no answer within its limit of {}", Span::from(entry.limit));
         Health { reading: Reading::Unknown, faults: vec![why], notes: Vec::new() }
     });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
-    RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
+    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof,
+    ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Verdict, Version,
 };
 
 /// The peer's machine.
@@ -34,7 +34,13 @@ pub fn healthy() -> Status {
             ready: true,
             admitted: true,
         },
-        peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()), uuid: Some(UUID.into()) },
+        peer: Peer {
+            name: "plover".into(),
+            contact: Contact::Present,
+            silence_ms: Some(120),
+            said: Some(standby()),
+            uuid: Some(UUID.into()),
+        },
         lease: Lease {
             kind: LeaseKind::Granted,
             left_ms: Some(4_100),

@@ -150,8 +150,7 @@ impl Known {
         let told = |uuid: SystemUuid| (uuid.0 != [0; 16]).then_some(uuid);
         let peer = status.map(|s| &s.peer);
         let mut uuids = [told(mine); 2];
-        uuids[me.peer().index()] =
-            peer.and_then(|p| p.uuid.as_deref()).and_then(machine::uuid_given).and_then(told);
+        uuids[me.peer().index()] = peer.and_then(|p| p.uuid.as_deref()).and_then(machine::uuid_given).and_then(told);
         let peer_runs = peer.is_some_and(|p| p.contact == Contact::Present);
         Known { me, uuids, peer_runs }
     }

@@ -94,3 +94,90 @@ fn boot_time(boot: Span, config: &Config) -> Option<Advice> {
 fn rounded(span: Span) -> Span {
     Span::from_ms(span.as_ms().div_ceil(ROUND) * ROUND)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::DrillState;
+
+    const FILE: &str = r#"
+[cluster]
+name = "estuary"
+key = "/etc/leasehold/key"
+data = "shared"
+[[node]]
+name = "heron"
+[[node]]
+name = "plover"
+[[link]]
+name = "lan"
+addresses = { heron = "192.0.2.1", plover = "192.0.2.2" }
+[heartbeat]
+interval = "250ms"
+dead_after = "1500ms"
+[fence]
+head_start = "1500ms"
+[join]
+boot_time = "60s"
+[[fence.agent]]
+name = "bmc-heron"
+target = "heron"
+kind = "exec"
+scope = "node"
+program = "/bin/fence"
+timeout = "10s"
+typical = "750ms"
+settle = "5s"
+[[fence.agent]]
+name = "bmc-plover"
+target = "plover"
+kind = "exec"
+scope = "node"
+program = "/bin/fence"
+timeout = "10s"
+typical = "750ms"
+settle = "5s"
+"#;
+
+    fn advised(off_ms: u64, boot_ms: u64) -> Vec<String> {
+        let config = crate::config::parse("sample", FILE).unwrap_or_else(|e| panic!("{e}")).config;
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let on_ms = off_ms + 6000;
+        let drill = Drill {
+            node: "plover".to_owned(),
+            at,
+            state: DrillState::Ready,
+            off_ms: Some(off_ms),
+            on_ms: Some(on_ms),
+            contact_ms: Some(on_ms + boot_ms),
+            ready_ms: Some(on_ms + boot_ms + 1000),
+        };
+        advice(&drill, &config).into_iter().map(|a| format!("{} -> {}", a.text, a.remedy)).collect()
+    }
+
+    #[test]
+    fn what_fits_needs_no_word() {
+        assert_eq!(advised(900, 40_000), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_slow_fence_gives_a_typical_time_and_a_head_start_that_covers_it() {
+        let told = advised(1900, 40_000);
+        let wanted = "typical of bmc-plover is set to 750ms, measured 1.900s -> set `typical` to 2s, and \
+                      `fence.head_start` (L, now 1.500s) to at least 2.250s, or both nodes may shoot";
+        assert_eq!(told, [wanted]);
+    }
+
+    #[test]
+    fn a_fence_that_used_half_its_limit_comes_first() {
+        let told = advised(7000, 40_000);
+        assert!(told[0].contains("of at most 10s (F)") && told[0].contains("at least 14s"), "{told:?}");
+        assert!(told[1].starts_with("settle is 5s, and the device took 7s"), "{told:?}");
+    }
+
+    #[test]
+    fn a_boot_longer_than_assumed_is_told() {
+        let told = advised(900, 75_000);
+        assert!(told.len() == 1 && told[0].contains("set `join.boot_time` to 150s"), "{told:?}");
+    }
+}

@@ -68,7 +68,10 @@ fn carry_out(
     })?;
     let drill = socket::status(follow.client())?.last_drill;
     let Some(drill) = drill.filter(|_| end.is_some()) else {
-        follow.say(&format!("{standby} is not back after {} s; `leasehold why` shows how far it came.", limit.as_secs()))?;
+        follow.say(&format!(
+            "{standby} is not back after {} s; `leasehold why` shows how far it came.",
+            limit.as_secs()
+        ))?;
         return Ok(Exit::Error);
     };
     follow.say(&result(&drill, config, terminal_width()))?;
@@ -91,13 +94,19 @@ pub fn reasons(status: &Status, config: &Config) -> Vec<Reason> {
     }
     if !matches!(config.fence.plan, Plan::Node { .. }) {
         let text = "the fence plan has no agent of node scope: a drill could not switch the standby off and on";
-        add(text.to_owned(), Some("`leasehold check --live` looks at the devices, without changing anything".to_owned()));
+        add(
+            text.to_owned(),
+            Some("`leasehold check --live` looks at the devices, without changing anything".to_owned()),
+        );
     }
     let [needs, has] = lone_primary(config);
     if needs > has {
         add(
             format!("the loss of a standby would stop the service: proving it needs {needs}, the lease lasts {has}"),
-            Some("raise lease.term, or lower dead_after or the agents' limits; `leasehold explain` has the arithmetic".to_owned()),
+            Some(
+                "raise lease.term, or lower dead_after or the agents' limits; `leasehold explain` has the arithmetic"
+                    .to_owned(),
+            ),
         );
     }
     status.can_fail_over.reasons.iter().for_each(|r| add(r.text.clone(), r.remedy.clone()));
@@ -137,10 +146,12 @@ fn announcement(status: &Status, config: &Config, width: usize) -> String {
     let mut page = Page::new(width, true);
     let (me, standby) = (&status.me.name, &status.peer.name);
     let t = &config.timing;
+    let settle = if t.settle == Span::ZERO { String::new() } else { format!(" and {} have passed", t.settle) };
     let text = format!(
-        "This really switches {standby} off, at once and without a shutdown, by the fence plan (at most {}), and on again \
-         {} later at the earliest. {me} goes on serving; until {standby} is back (some {}) nobody could take over.",
-        t.fence_bound, t.settle, t.boot_time
+        "This really switches {standby} off, at once and without a shutdown, by the fence plan (in at most {}), and on \
+         again when it is silent{settle}. {me} goes on serving; until {standby} is back (a boot, {} by the \
+         configuration) nobody could take over.",
+        t.fence_bound, t.boot_time
     );
     page.wrapped("", &text, Paint::Yellow);
     page.into_text()
@@ -152,7 +163,8 @@ pub fn result(drill: &Drill, config: &Config, width: usize) -> String {
     let (text, paint) = match drill.state {
         DrillState::Ready => (format!("Done: {} was fenced, and is a ready standby again.", drill.node), Paint::Green),
         DrillState::Running | DrillState::Failed => {
-            let text = format!("FAILED: see that {} is on, and `leasehold why`. It could not be relied upon.", drill.node);
+            let text =
+                format!("FAILED: see that {} is on, and `leasehold why`. It could not be relied upon.", drill.node);
             (text, Paint::Red)
         }
     };
