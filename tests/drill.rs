@@ -10,6 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use leasehold::cli::demo::pair::Pair;
 use leasehold::cli::demo::world::{BOTH, Fencing, Timing, name};
+use leasehold::cli::drill::reasons;
+use leasehold::config;
 use leasehold::control::{DrillState, Op, ProofKind, Role};
 use leasehold::core::NodeId;
 use serde_json::Value;
@@ -17,9 +19,16 @@ use serde_json::Value;
 /// A call of ipmitool takes some 50 ms, and an attempt has several.
 const OVER_RMCP: Timing = Timing { fence_ms: 4000, ..Timing::DEMO };
 
+/// A pair with which nothing is wrong any more: the first packets find nobody, which counts as loss for a while.
 fn started(timing: Timing, fencing: Fencing) -> (Pair, NodeId) {
     let mut pair = pairs::build(pairs::plan(timing, fencing));
     let primary = pairs::start(&mut pair);
+    let file = pair.world.home(primary).join("leasehold.toml");
+    let config = config::load(&file).unwrap_or_else(|why| panic!("{why}")).config;
+    let well = pair.until("nothing is wrong with the pair", pairs::PATIENCE, |pair, _| {
+        Ok(pair.status(primary).filter(|status| reasons(status, &config).is_empty()))
+    });
+    well.unwrap_or_else(|why| panic!("{why:#}"));
     (pair, primary)
 }
 
