@@ -8,6 +8,8 @@ mod pairs;
 #[path = "common/site.rs"]
 mod site;
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Output;
 
 use leasehold::cli::check_live::{Fault, Known, Privilege, Row, judge, render};
@@ -302,4 +304,22 @@ fn an_identity_is_shortened_in_the_table_and_whoever_is_not_root_is_told_to_be()
     rows[1].faults.push(fault);
     assert!(shown(&rows, Privilege::User).contains("run it as root"));
     assert!(!shown(&rows, Privilege::Root).contains("run it as root"));
+}
+
+/// Secrets and programs of fence agents belong to root: anybody else is told that in so many words.
+#[test]
+fn an_ordinary_user_is_told_what_is_out_of_reach_and_to_come_as_root() {
+    if !need::all("an_ordinary_user_is_told_what_is_out_of_reach_and_to_come_as_root", &[need::root()]) {
+        return;
+    }
+    let site = site_of(ON, ON, "");
+    let program = site.path("leasehold");
+    std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).unwrap();
+    std::fs::set_permissions(site.path("."), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.args(["check", "--live", "--node", "heron"]).arg(site.path("leasehold.toml")).env("COLUMNS", "200");
+    let output = command.uid(54_321).gid(54_321).output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+    assert!(text.contains("ermission denied") && text.contains("run it as root"), "{text}");
 }

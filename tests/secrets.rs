@@ -429,3 +429,44 @@ fn every_usual_spelling_is_found_and_nothing_else() {
     }
     assert!(!marker.is_in(b"M4RK-kelp/7%0a1c> TTRSSy1rZWxw"));
 }
+
+#[test]
+fn the_watch_sees_what_a_child_was_given_and_nothing_of_a_child_that_was_given_nothing() {
+    let marker = || vec![Marker::new("password", "M4RK-kelp/7%0a1b>")];
+    for (word, wanted) in [("M4RK-kelp/7%0a1b>", true), ("M4RK-kelp/7%0a1c>", false)] {
+        // A child with the word in its arguments and in its environment, and a grandchild.
+        let script = r#"MARK=$1 sh -c "sleep 600; :" "$1" & wait"#;
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", script, "sh", word]);
+        let shell = Running(shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let pid = Pid::from_child(&shell.0);
+        let over = AtomicBool::new(false);
+        let (wrong, seen) = std::thread::scope(|scope| {
+            let watching = scope.spawn(|| watch(pid, &over, &marker()));
+            until_a_child_runs(pid, "sleep");
+            // One whole turn after it runs.
+            std::thread::sleep(SAMPLE * 20);
+            over.store(true, Ordering::Relaxed);
+            watching.join().unwrap()
+        });
+        descendants(pid).unwrap().iter().for_each(|child| child.signal(Signal::KILL));
+        assert!(seen > 0);
+        for place in ["environ", "cmdline"] {
+            assert_eq!(wrong.contains(&format!("password in {place} of a child")), wanted, "{wrong:?}");
+        }
+    }
+}
+
+fn until_a_child_runs(of: Pid, program: &str) {
+    let runs = |child: &leasehold::cli::demo::procs::Process| {
+        let exe = fs::read_link(format!("/proc/{}/exe", child.pid.as_raw_nonzero()));
+        exe.is_ok_and(|exe| exe.ends_with(program))
+    };
+    for _ in 0..START_LOOKS {
+        if descendants(of).unwrap().iter().any(runs) {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+    panic!("no {program} runs below {of:?}");
+}
