@@ -59,8 +59,19 @@ fn talk(command: &mut Command, input: &str) -> Output {
 #[test]
 fn help_names_every_subcommand_and_the_exit_statuses() {
     let text = stdout(&run(&["--help"]));
-    for name in ["daemon", "demo", "check", "keygen", "status", "failover", "fence", "confirm-fenced", "freeze", "thaw"]
-    {
+    for name in [
+        "daemon",
+        "demo",
+        "check",
+        "keygen",
+        "status",
+        "failover",
+        "fence",
+        "drill",
+        "confirm-fenced",
+        "freeze",
+        "thaw",
+    ] {
         assert!(text.contains(&format!("\n  {name} ")), "{name} is missing in:\n{text}");
     }
     for name in ["why", "init-record", "clear-alarms", "stop", "version", "explain", "simulate"] {

@@ -7,6 +7,8 @@
 mod bench;
 #[path = "spec/demoting.rs"]
 mod demoting;
+#[path = "spec/drill.rs"]
+mod drill;
 #[path = "spec/joining.rs"]
 mod joining;
 #[path = "spec/messages.rs"]

@@ -221,3 +221,21 @@ fn the_json_is_read_back_as_it_was() {
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
     }
 }
+
+#[test]
+fn the_last_drill_is_told_with_its_age_and_how_it_went() {
+    use leasehold::control::DrillState;
+    let row = |change: &dyn Fn(&mut Status)| {
+        let mut status = healthy();
+        change(&mut status);
+        let text = render(&status, WIDTH, false);
+        text.lines().find(|line| line.starts_with("last drill")).unwrap_or_default().to_owned()
+    };
+    let drill = |change: &dyn Fn(&mut leasehold::control::Drill)| row(&|s| change(s.last_drill.as_mut().unwrap()));
+    assert!(row(&|s| s.last_drill = None).ends_with("never drilled from here"));
+    assert!(drill(&|_| {}).ends_with("12d 0h ago: plover off in 1.4s, ready after 48.0s"));
+    assert!(drill(&|d| d.state = DrillState::Failed).ends_with("plover off in 1.4s, not brought back"));
+    let unverified = drill(&|d| (d.state, d.off_ms) = (DrillState::Failed, None));
+    assert!(unverified.ends_with("FAILED, plover was not verified to be off"), "{unverified}");
+    assert!(drill(&|d| d.state = DrillState::Running).contains("under way for 12d 0h"));
+}

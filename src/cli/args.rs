@@ -63,7 +63,7 @@ pub enum Command {
     Daemon(Daemon),
     /// Show a pair failing over on this machine, in 40 seconds and without root
     Demo(Demo),
-    /// Check a configuration and print every time with its arithmetic
+    /// Check a configuration and print every time with its arithmetic; with --live look at every fence device
     Check(Check),
     /// Write the safety case of a configuration: what protects what, what that assumes, and what would be better
     Explain(Explain),
@@ -83,6 +83,11 @@ pub enum Command {
     Failover(Failover),
     /// Shoot the other node by the fence plan, now
     Fence(Fence),
+    /// Really fence the standby, bring it back, and measure both
+    ///
+    /// Given on the primary, of a pair with which nothing is wrong: the service goes on, without a standby until that one
+    /// is back. What was measured is kept, shown by `leasehold status`, and compared with the times of the configuration.
+    Drill(Drill),
     /// Confirm by hand that the other node is down, where no fence device can
     ///
     /// Whoever confirms a node that still runs makes both nodes act at once: look at the machine, or cut its power,
@@ -213,6 +218,18 @@ pub struct Check {
     /// The configuration to check [default: that of --config]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
+
+    /// Look at every fence device as well: login, privilege, state and identity; changes nothing, needs no daemon
+    #[arg(long)]
+    pub live: bool,
+
+    /// With --live: which node of the configuration this is [default: the one named like this machine]
+    #[arg(long, value_name = "NAME", requires = "live")]
+    pub node: Option<String>,
+
+    /// With --live: print the JSON that docs/agents/README.md describes
+    #[arg(long, requires = "live")]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -320,6 +337,17 @@ pub struct Failover {
 pub struct Fence {
     #[command(flatten)]
     pub wait: Wait,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Drill {
+    /// For scripts: fence the standby NAME without a question
+    #[arg(long, value_name = "NAME")]
+    pub yes_fence: Option<String>,
+
+    /// Stop watching after this many seconds; the drill itself goes on [default: what the configuration allows, doubled]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, ClapArgs)]

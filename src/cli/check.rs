@@ -18,7 +18,7 @@ pub fn run(path: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     .map_err(anyhow::Error::from)
 }
 
-fn refused(path: &Path, diagnostics: &Diagnostics, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn refused(path: &Path, diagnostics: &Diagnostics, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{diagnostics}")?;
     writeln!(out, "{}: {}; the daemon would not start", path.display(), counts(diagnostics))
 }

@@ -5,11 +5,13 @@
 
 pub mod args;
 pub mod check;
+pub mod check_live;
 mod clear_alarms;
 mod completions;
 mod confirm_fenced;
 pub mod daemon;
 pub mod demo;
+pub mod drill;
 mod exit;
 pub mod explain;
 mod failover;
@@ -67,6 +69,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Demo(options) => demo::run(&options, out),
+        Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Simulate(options) => simulate::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
@@ -74,6 +77,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
         Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
+        Command::Drill(options) => drill::run(&global, &options, out),
         Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),
         Command::Freeze => freeze::freeze(&socket::of(&global), out),
         Command::Thaw => freeze::thaw(&socket::of(&global), out),

@@ -118,8 +118,15 @@ impl Connection {
             Op::Version => Ok(Answer::Version(self.shared.options.version.clone())),
             Op::Failover { force } => self.command(op, Command::Failover { force: *force }).await,
             Op::Fence => self.command(op, Command::Fence).await,
+            Op::Drill { node } => {
+                self.check_name(node, "give the command on the primary, and name its standby")?;
+                self.command(op, Command::Drill).await
+            }
             Op::ConfirmFenced { incident, node } => {
-                self.check_name(node)?;
+                self.check_name(
+                    node,
+                    "look at the machine again, and give the command on the node that is to take over",
+                )?;
                 self.command(op, Command::ConfirmFenced { incident: *incident, uid: self.caller.uid }).await
             }
             Op::Freeze => self.command(op, Command::Freeze).await,
@@ -168,13 +175,13 @@ impl Connection {
         }
     }
 
-    fn check_name(&self, named: &str) -> Result<(), Failure> {
+    fn check_name(&self, named: &str, remedy: &str) -> Result<(), Failure> {
         let peer = &self.shared.options.peer_name;
         if named == peer {
             return Ok(());
         }
         Err(Failure::new(ErrorCode::Refused, format!("the peer of this node is `{peer}`, not `{}`", printable(named)))
-            .remedy("look at the machine again, and give the command on the node that is to take over"))
+            .remedy(remedy))
     }
 
     fn denied(&self, wanted: Rights, what: &str) -> Failure {

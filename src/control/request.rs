@@ -36,6 +36,8 @@ pub enum Op {
     Failover { force: bool },
     /// Shoot the peer by the plan, now.
     Fence,
+    /// Fence `node`, the standby, although it is well, and bring it back; measured.
+    Drill { node: String },
     /// The operator saw that `node`, the peer, is down; bound to the incident that `status` shows.
     ConfirmFenced { incident: u64, node: String },
     /// No role changes until thaw.
@@ -51,13 +53,14 @@ pub enum Op {
 }
 
 /// Every operation: name, whether it only reads, its arguments. The documentation is checked against this table.
-pub const OPS: [(&str, bool, &[&str]); 12] = [
+pub const OPS: [(&str, bool, &[&str]); 13] = [
     ("status", true, &[]),
     ("watch", true, &[]),
     ("why", true, &["last"]),
     ("version", true, &[]),
     ("failover", false, &["force"]),
     ("fence", false, &[]),
+    ("drill", false, &["node"]),
     ("confirm-fenced", false, &["incident", "node"]),
     ("freeze", false, &[]),
     ("thaw", false, &[]),
@@ -83,6 +86,7 @@ impl Op {
             Op::Version => "version",
             Op::Failover { .. } => "failover",
             Op::Fence => "fence",
+            Op::Drill { .. } => "drill",
             Op::ConfirmFenced { .. } => "confirm-fenced",
             Op::Freeze => "freeze",
             Op::Thaw => "thaw",
@@ -129,6 +133,7 @@ fn op(fields: &mut Map<String, Value>) -> Result<Op, Failure> {
         "version" => Op::Version,
         "failover" => Op::Failover { force: flag(fields, "force")?.unwrap_or(false) },
         "fence" => Op::Fence,
+        "drill" => Op::Drill { node: text(fields, "node")?.ok_or_else(|| missing("node"))? },
         "confirm-fenced" => Op::ConfirmFenced {
             incident: number(fields, "incident")?.ok_or_else(|| missing("incident"))?,
             node: text(fields, "node")?.ok_or_else(|| missing("node"))?,
@@ -214,6 +219,7 @@ mod tests {
             Op::Version,
             Op::Failover { force: true },
             Op::Fence,
+            Op::Drill { node: "beta".into() },
             Op::ConfirmFenced { incident: 9, node: "beta".into() },
             Op::Freeze,
             Op::Thaw,

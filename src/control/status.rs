@@ -32,6 +32,9 @@ pub struct Status {
     pub resources: Vec<Resource>,
     pub links: Vec<Link>,
     pub last_proof: Option<Proof>,
+    /// The last drill that this node made; null when it never made one.
+    #[serde(default)]
+    pub last_drill: Option<Drill>,
     pub record: Record,
     pub stalls: Stalls,
     /// How long orderly stops of the whole group took, against S.
@@ -70,6 +73,9 @@ pub struct Peer {
     pub silence_ms: Option<u64>,
     /// What it last said; null when it was never heard by this daemon.
     pub said: Option<Said>,
+    /// The system UUID of its machine, by its own word; null while that is not known.
+    #[serde(default)]
+    pub uuid: Option<String>,
 }
 
 /// What the peer's last datagram says.
@@ -247,6 +253,33 @@ pub struct Proof {
     /// Null when an earlier life of the daemon obtained it.
     pub at: Option<Timestamp>,
     pub evidence: Vec<Evidence>,
+}
+
+/// One drill: the primary fenced its standby, and brought it back. The times count from the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drill {
+    /// The standby.
+    pub node: String,
+    pub at: Timestamp,
+    pub state: DrillState,
+    /// Until it was read back as off.
+    pub off_ms: Option<u64>,
+    /// Until it was told to go on again; null where it came back by itself.
+    pub on_ms: Option<u64>,
+    /// Until it was heard again.
+    pub contact_ms: Option<u64>,
+    /// Until it could have taken over.
+    pub ready_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrillState {
+    Running,
+    /// The standby is back, and could take over.
+    Ready,
+    /// It was not verified to be off, or this node stopped being primary meanwhile.
+    Failed,
 }
 
 /// The durable record.

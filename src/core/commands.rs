@@ -13,6 +13,7 @@ impl Node {
         match command {
             Command::Failover { force } => self.command_failover(force, now),
             Command::Fence => self.command_fence(now),
+            Command::Drill => self.command_drill(now),
             Command::ConfirmFenced { incident, uid } => self.command_confirm(incident, uid),
             Command::Freeze => self.command_freeze(),
             Command::Thaw => self.command_thaw(),

@@ -38,6 +38,7 @@ impl Node {
         self.role = RoleState::Demoting(Demoting { reason, token, stuck: false });
         self.freeze_asked = false;
         self.power_on_due = false;
+        self.abandon_drill();
         self.again = true;
         self.send_now = true;
         if matches!(reason, StopReason::StartFailed | StopReason::ResourceFailed) {

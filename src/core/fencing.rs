@@ -229,6 +229,7 @@ impl Node {
         self.fencing.last = Some(result);
         if attempt.by_operator {
             self.report(Event::OperatorFenceDone { result });
+            self.note_drill_fence(result, now);
         }
         let proof = Proof::from_fence(self.settings.plan, result).filter(|_| !attempt.voided);
         match proof {

@@ -79,6 +79,7 @@ impl Hash for State<'_> {
         (n.fenced_at, n.called, n.attentive_since).hash(h);
         (n.named, n.thaw_asked, n.freeze_asked, n.finished, n.taking_back, n.send_now).hash(h);
         (n.power_on_due, n.powered_on > 0, n.peer_record_is_old, n.presence, n.digest_differs).hash(h);
+        n.drill.hash(h);
         (n.claim.map(|c| c.token), n.release, n.cannot).hash(h);
         (n.stopping, n.backoff_until, n.settle_until, &n.timers).hash(h);
         // After its incarnation a sequence is one of this node's own.

@@ -141,6 +141,8 @@ pub enum Command {
     },
     /// Shoot the peer by the plan, now.
     Fence,
+    /// Fence a healthy standby, and bring it back: whether the plan works is known before it is needed.
+    Drill,
     /// The operator saw that the peer is down (protocol section 1, `Confirmed`).
     ConfirmFenced {
         incident: u64,
@@ -308,6 +310,10 @@ pub enum Event {
     OperatorFenceDone { result: FenceResult },
     PowerOnDue { number: u32 },
     PowerOnLimit { limit: u32 },
+    DrillBegun,
+    DrillPowersOn,
+    DrillDone,
+    DrillFailed,
     Stopping,
 }
 
@@ -324,6 +330,7 @@ pub enum Refusal {
     NotFrozen,
     NoAgent,
     YieldingNode,
+    NothingToDrill,
 }
 
 impl fmt::Display for Scope {

@@ -4,6 +4,7 @@ mod commands;
 mod contact;
 mod demoting;
 mod detector;
+mod drill;
 mod durable;
 mod fencing;
 mod fingerprint;

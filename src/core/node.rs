@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::demoting::Demoting;
 use super::detector::{Detector, Presence};
+use super::drill::Drill;
 use super::durable::Durable;
 use super::fencing::Fencing;
 use super::ids::{NodeId, Seq, Token};
@@ -129,6 +130,7 @@ pub struct Node {
     pub(super) told_stale: Option<Token>,
     pub(super) powered_on: u32,
     pub(super) power_on_due: bool,
+    pub(super) drill: Option<Drill>,
     pub(super) peer_record_is_old: bool,
     /// Rises with each loss of contact: what an operator confirms is one of these.
     pub(super) incident: u64,
@@ -193,6 +195,7 @@ impl Node {
             told_stale: None,
             powered_on: 0,
             power_on_due: false,
+            drill: None,
             peer_record_is_old: false,
             incident: 1,
             presence: Presence::Lost,

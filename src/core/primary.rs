@@ -52,6 +52,7 @@ impl Node {
         self.withdraw_release();
         self.named = false;
         self.told_waiting = None;
+        self.abandon_drill();
         let (admitted, remint, going_sole) = (None, None, None);
         let access = Access::default();
         self.role = RoleState::Primary(Primary { proof, sole, admitted, remint, going_sole, thawing: false, access });
@@ -112,6 +113,7 @@ impl Node {
         self.step_remint(now);
         self.step_access_watch(now);
         self.step_power_on(now);
+        self.step_drill(now);
         self.set_primary_timers(now);
     }
 

@@ -230,6 +230,9 @@ impl Refusal {
             Refusal::YieldingNode => {
                 "with a yielding plan this node may not shoot: it was not an admitted standby".into()
             }
+            Refusal::NothingToDrill => {
+                "the fence plan has no agent of node scope: a drill could not switch the standby off and on".into()
+            }
         }
     }
 
@@ -244,6 +247,7 @@ impl Refusal {
             Refusal::YieldingNode => {
                 Some("restore the contact, or `leasehold confirm-fenced` once you saw the peer down")
             }
+            Refusal::NothingToDrill => Some("`leasehold check --live` looks at the devices, without changing anything"),
             Refusal::NothingToConfirm | Refusal::AlreadyStopping | Refusal::AlreadyFrozen | Refusal::NotFrozen => None,
         }
     }

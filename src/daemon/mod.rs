@@ -8,6 +8,7 @@
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
+mod drills;
 mod driver;
 mod face;
 mod fencer;
@@ -187,7 +188,11 @@ pub fn version() -> Version {
     }
 }
 
-fn who_am_i(config: &Config, named: Option<&str>) -> Result<NodeId, DaemonError> {
+/// The node of the configuration that this machine is.
+///
+/// # Errors
+/// It has no node of this name, or none that is called like this machine.
+pub fn who_am_i(config: &Config, named: Option<&str>) -> Result<NodeId, DaemonError> {
     let [first, second] = [config.nodes[0].name.clone(), config.nodes[1].name.clone()];
     if let Some(name) = named {
         let missing = || DaemonError::NoSuchNode { name: name.to_owned(), first, second };

@@ -15,6 +15,7 @@ use crate::os::clock;
 use crate::os::links::Link;
 use crate::os::stall::StallMeter;
 
+use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
 use super::past::{Past, Stops};
 
@@ -33,6 +34,7 @@ pub struct Picture {
     resources: Vec<Resource>,
     evidence: Vec<Evidence>,
     proof: Option<Proof>,
+    drills: Drills,
     alarms: Vec<Alarm>,
     waiting_since: Option<Instant>,
     writing_since: Option<Instant>,
@@ -47,6 +49,7 @@ impl Picture {
         let state = ResourceState::Stopped;
         let resources =
             config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
+        let drills = Drills::load(&config.paths.state);
         Picture {
             config,
             me,
@@ -55,6 +58,7 @@ impl Picture {
             resources,
             evidence: Vec::new(),
             proof: None,
+            drills,
             alarms: Vec::new(),
             waiting_since: None,
             writing_since: None,
@@ -100,6 +104,7 @@ impl Picture {
 
     /// Keeps what `status` shows of an event: alarms, the last proof, since when something is waited for.
     pub fn note_event(&mut self, event: &Event, text: &str) {
+        self.drills.note(event, &self.config.node(self.me.peer()).name, clock::now());
         match event {
             Event::PeerLost { .. } => self.evidence.clear(),
             Event::Waiting { .. } | Event::AttemptFailed { .. } => {
@@ -167,6 +172,7 @@ impl Picture {
             resources: self.resources.clone(),
             links: self.links(beats, now),
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
+            last_drill: self.drills.last(),
             record: self.record(&status, now),
             stalls: self.stalls(stalls),
             stops: self.stops(),
@@ -200,7 +206,14 @@ impl Picture {
             (Presence::Lost, Some(_)) => Contact::Lost,
         };
         let silence_ms = status.peer.map(|_| status.silence.as_ms());
-        Peer { name: self.name(self.me.peer()), contact, silence_ms, said: self.said(status, beats) }
+        let uuid = beats.heard.map(|(datagram, _)| datagram.uuid).filter(|uuid| uuid.0 != [0; 16]);
+        Peer {
+            name: self.name(self.me.peer()),
+            contact,
+            silence_ms,
+            said: self.said(status, beats),
+            uuid: uuid.map(|uuid| uuid.to_string()),
+        }
     }
 
     /// The newest authentic datagram, also one that does not count: it tells a one-way link from a silent peer.

@@ -40,6 +40,7 @@ struct State {
     evidence: Vec<Evidence>,
     last: Option<Reading>,
     refusal: Option<Option<Token>>,
+    named: Option<String>,
 }
 
 impl Attempt {
@@ -76,6 +77,16 @@ impl Attempt {
     pub fn refusal(&self, sent: &str, read: &str, highest: Option<Token>) {
         self.push(sent, read);
         self.state().refusal = Some(highest);
+    }
+
+    /// The device named what it controls: the UUID of a machine, the id of an instance. Two nodes never share one.
+    pub fn names(&self, device: &str) {
+        self.state().named = Some(tidy(device));
+    }
+
+    /// What the device controls, by its own word.
+    pub fn named(&self) -> Option<String> {
+        self.state().named.clone()
     }
 
     /// What is known when the time is up: a refusal counts only if the target was seen to act after all.

@@ -2,7 +2,7 @@
 
 use crate::core::{Scope, Token};
 
-use super::{Agent, Attempt, Outcome, Pending, Reading};
+use super::{Agent, Attempt, Health, Outcome, Pending, Reading};
 
 /// Asks for an operator, in the evidence that `status` and the journal show.
 #[derive(Debug)]
@@ -37,6 +37,12 @@ impl Agent for Manual {
 
     fn status<'a>(&'a self, _attempt: &'a Attempt) -> Pending<'a, Reading> {
         Box::pin(async { Reading::Unknown })
+    }
+
+    /// Nothing can be looked at, and that is no fault of it: it is there to ask.
+    fn prove<'a>(&'a self, _attempt: &'a Attempt) -> Pending<'a, Health> {
+        let notes = vec!["asks an operator: there is no device to look at".to_owned()];
+        Box::pin(async { Health { reading: Reading::Unknown, faults: Vec::new(), notes } })
     }
 
     fn on<'a>(&'a self, _token: Token, _attempt: &'a Attempt) -> Pending<'a, Outcome> {

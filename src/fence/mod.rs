@@ -22,6 +22,7 @@ mod ipmi;
 mod manual;
 mod openstack;
 mod plan;
+mod proving;
 mod redfish;
 mod scsi_pr;
 mod secret;
@@ -40,6 +41,7 @@ pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
 pub use plan::{Entry, FencePlan, Order, Report};
+pub use proving::{Proven, Proving};
 pub use secret::{Secret, SecretError};
 
 /// An answer that comes later. Dropping it ends the work and kills its children.

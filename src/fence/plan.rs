@@ -82,13 +82,18 @@ impl FencePlan {
             let entry = Entry { index, name, level: configured.level, limit: configured.timeout.into(), agent };
             if configured.target == me { own.push(entry) } else { against.push(entry) }
         }
-        Ok(FencePlan { me, ..FencePlan::of(against, own) })
+        Ok(FencePlan::of(against, own).of_node(me))
     }
 
     /// A plan of given agents.
     pub fn of(mut against: Vec<Entry>, own: Vec<Entry>) -> FencePlan {
         against.sort_by_key(|e| e.level);
         FencePlan { against, own, stamp: String::new, me: NodeId::First, identities: Identities::default() }
+    }
+
+    /// The plan as this node has it.
+    pub(super) fn of_node(self, me: NodeId) -> FencePlan {
+        FencePlan { me, ..self }
     }
 
     /// Where the nodes' UUIDs are told as they become known.
@@ -243,10 +248,19 @@ impl FencePlan {
     }
 
     /// The UUID of the machine that the agent is aimed at.
-    fn expected(&self, entry: &Entry) -> Option<SystemUuid> {
+    pub(super) fn expected(&self, entry: &Entry) -> Option<SystemUuid> {
         let aimed_at_me = self.own.iter().any(|own| own.index == entry.index);
         let node = if aimed_at_me { self.me } else { self.me.peer() };
         self.identities.of(node.index())
+    }
+
+    /// Every agent of the plan, whomever it is aimed at.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.against.iter().chain(&self.own)
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     fn takers(&self) -> Vec<Entry> {
@@ -347,7 +361,7 @@ fn levels_of(entries: &[Entry]) -> BTreeSet<u32> {
     entries.iter().map(|e| e.level).collect()
 }
 
-fn build(config: &Config, agent: &Configured, me: NodeId) -> Result<Arc<dyn Agent>, FenceError> {
+pub(super) fn build(config: &Config, agent: &Configured, me: NodeId) -> Result<Arc<dyn Agent>, FenceError> {
     let (target, caller) = (&config.node(agent.target).name, &config.node(me).name);
     let setup = Setup { name: &agent.name, scope: agent.scope, limit: agent.timeout, target, caller };
     Ok(match &agent.kind {

@@ -58,6 +58,11 @@ pub fn system_uuid() -> SystemUuid {
     SystemUuid(parse_uuid(&text).filter(|id| *id != [0xff; 16]).unwrap_or_default())
 }
 
+/// A system UUID as somebody wrote it; `None` where it is none.
+pub fn uuid_given(text: &str) -> Option<SystemUuid> {
+    parse_uuid(text).map(SystemUuid)
+}
+
 /// A random number that nobody can guess: incarnations and seeds.
 ///
 /// # Errors

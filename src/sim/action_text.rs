@@ -49,10 +49,11 @@ const GROUP_ACTIONS: [(&str, GroupAction); 8] = [
     ("not-ready", GroupAction::Ready(false)),
 ];
 
-const OPERATORS: [(&str, Operator); 9] = [
+const OPERATORS: [(&str, Operator); 10] = [
     ("failover", Operator::Plain(Command::Failover { force: false })),
     ("failover-force", Operator::Plain(Command::Failover { force: true })),
     ("fence", Operator::Plain(Command::Fence)),
+    ("drill", Operator::Plain(Command::Drill)),
     ("confirm", Operator::Confirm),
     ("freeze", Operator::Plain(Command::Freeze)),
     ("thaw", Operator::Plain(Command::Thaw)),

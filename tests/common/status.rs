@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record,
-    RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict, Version,
+    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof,
+    ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict,
+    Version,
 };
+
+/// The peer's machine.
+const UUID: &str = "4c4c4544-0042-3510-8052-b4c04f4d5831";
 
 pub fn at(time: &str) -> Timestamp {
     format!("2026-11-30T{time}Z").parse().expect("a time of day")
@@ -32,7 +36,13 @@ pub fn healthy() -> Status {
             not_ready: None,
             admitted: true,
         },
-        peer: Peer { name: "plover".into(), contact: Contact::Present, silence_ms: Some(120), said: Some(standby()) },
+        peer: Peer {
+            name: "plover".into(),
+            contact: Contact::Present,
+            silence_ms: Some(120),
+            said: Some(standby()),
+            uuid: Some(UUID.into()),
+        },
         lease: Lease {
             kind: LeaseKind::Granted,
             left_ms: Some(4_100),
@@ -51,6 +61,15 @@ pub fn healthy() -> Status {
             token: 6,
             at: Some(at("01:02:03")),
             evidence: vec![evidence("01:02:03", "bmc-plover", "chassis power reads off, 3 times in a row")],
+        }),
+        last_drill: Some(Drill {
+            node: "plover".into(),
+            at: "2026-11-18T03:00:00Z".parse().expect("a time"),
+            state: DrillState::Ready,
+            off_ms: Some(1_400),
+            on_ms: Some(6_400),
+            contact_ms: Some(46_900),
+            ready_ms: Some(48_000),
         }),
         record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
         stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },

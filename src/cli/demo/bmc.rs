@@ -22,7 +22,6 @@ use crate::os::clock;
 
 /// Exit statuses of the contract of exec agents.
 const OFF: u8 = 2;
-const REFUSED: u8 = 3;
 
 /// Carries out one action.
 pub fn run(options: &DemoBmc, out: &mut dyn Write) -> anyhow::Result<std::process::ExitCode> {
@@ -50,8 +49,10 @@ fn act(power: &Power, action: BmcAction, out: &mut dyn Write) -> anyhow::Result<
             power.switch_off()?;
             0
         }
-        // Who switches a machine on is the demo itself.
-        BmcAction::On => REFUSED,
+        BmcAction::On => {
+            power.ask_for_on()?;
+            0
+        }
     })
 }
 
@@ -149,6 +150,23 @@ impl Power {
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(file)
+    }
+
+    /// Who switches a machine on is the demo itself, or the test: here it is only asked to.
+    ///
+    /// # Errors
+    /// The directory is not there.
+    pub fn ask_for_on(&self) -> std::io::Result<()> {
+        File::create(self.asked()).map(drop)
+    }
+
+    /// Whether somebody has asked to switch the machine on; asked once, answered once.
+    pub fn is_asked_for_on(&self) -> bool {
+        std::fs::remove_file(self.asked()).is_ok()
+    }
+
+    fn asked(&self) -> PathBuf {
+        self.0.with_file_name("asked-on")
     }
 
     fn open(&self) -> anyhow::Result<File> {

@@ -127,7 +127,8 @@ pub fn chassis(program: &Path, world: &Path, node: &str) -> String {
     format!(
         "#!/bin/sh\ncase \"$*\" in\n\
          *'get power'*) if {bmc} status >/dev/null; then echo power:1; else echo power:0; fi ;;\n\
-         *'set power 0'*) {bmc} off ;;\nesac\nexit 0\n"
+         *'set power 0'*) {bmc} off ;;\n\
+         *'set power 1'*) {bmc} on ;;\nesac\nexit 0\n"
     )
 }
 

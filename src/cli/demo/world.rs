@@ -199,6 +199,11 @@ impl World {
         Power::of(self.directory(), name(node)).is_on()
     }
 
+    /// Whether the machine's BMC was told to switch it on, since this was last asked.
+    pub fn is_asked_for_on(&self, node: NodeId) -> bool {
+        Power::of(self.directory(), name(node)).is_asked_for_on()
+    }
+
     /// Switches a machine on, under a new boot id; its daemon starts. `off` is called when it is off again.
     ///
     /// # Errors

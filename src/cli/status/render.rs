@@ -2,7 +2,7 @@
 
 use super::findings::{Finding, Level, can_fail_over, findings, server};
 use crate::cli::page::{Page, Paint, age, short};
-use crate::control::{Contact, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
+use crate::control::{Contact, DrillState, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
 
 /// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
 pub fn render(status: &Status, width: usize, colour: bool) -> String {
@@ -155,12 +155,14 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
     let evidence = status.last_proof.iter().flat_map(|proof| &proof.evidence).next_back();
     let stalls = &status.stalls;
     let stops = &status.stops;
+    let drill = drill(status);
     let mut rows = vec![
         vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
         vec!["last proof".into(), proof],
     ];
     rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
     rows.extend([
+        vec!["last drill".into(), drill],
         vec!["record".into(), format!("{}, slowest write {}", record(status), short(status.record.slowest_ms))],
         vec![
             "standstill".into(),
@@ -176,6 +178,22 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
     ]);
     rows
+}
+
+/// When this node last fenced its standby to see that it can, and how that went.
+fn drill(status: &Status) -> String {
+    let Some(drill) = &status.last_drill else { return "never drilled from here".to_owned() };
+    let since = status.at.duration_since(drill.at).as_millis();
+    let ago = age(u64::try_from(since).unwrap_or_default());
+    let node = &drill.node;
+    match (drill.state, drill.off_ms, drill.ready_ms) {
+        (DrillState::Running, ..) => format!("under way for {ago}, with {node}"),
+        (DrillState::Ready, Some(off), Some(ready)) => {
+            format!("{ago} ago: {node} off in {}, ready after {}", short(off), short(ready))
+        }
+        (DrillState::Failed, Some(off), _) => format!("{ago} ago: {node} off in {}, not brought back", short(off)),
+        (DrillState::Ready | DrillState::Failed, ..) => format!("{ago} ago: FAILED, {node} was not verified to be off"),
+    }
 }
 
 fn state(state: ResourceState) -> &'static str {

@@ -18,7 +18,8 @@ impl Event {
             | Event::RolledBack
             | Event::RecordUnwritable
             | Event::DigestDiffers
-            | Event::PowerOnLimit { .. } => Severity::Alarm,
+            | Event::PowerOnLimit { .. }
+            | Event::DrillFailed => Severity::Alarm,
             Event::PeerLost { .. }
             | Event::AttemptFailed { .. }
             | Event::AttemptTooLate { .. }
@@ -62,6 +63,9 @@ impl Event {
             | Event::PeerLeaving
             | Event::LeaveAcknowledged
             | Event::OperatorFence
+            | Event::DrillBegun
+            | Event::DrillPowersOn
+            | Event::DrillDone
             | Event::PowerOnDue { .. } => Severity::Notice,
         }
     }
@@ -204,6 +208,13 @@ impl Display for Event {
             Event::PowerOnLimit { limit } => write!(
                 f,
                 "the fenced peer was switched on {limit} times, the limit: it stays off; see why it fails, then switch it on"
+            ),
+            Event::DrillBegun => f.write_str("a drill begins: the standby is fenced, and brought back"),
+            Event::DrillPowersOn => f.write_str("the drill switches the fenced standby on again"),
+            Event::DrillDone => f.write_str("the drill is over: the standby is back and could take over"),
+            Event::DrillFailed => f.write_str(
+                "the drill did not go to its end: see that the standby is on, switch it on by hand if not, \
+                 then `leasehold clear-alarms`",
             ),
             Event::Stopping => f.write_str("this daemon is asked to end: it hands over, or leaves, first"),
         }
