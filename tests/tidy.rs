@@ -19,7 +19,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("wire", &["core", "config"]),
     ("os", &["core", "config"]),
     ("control", &["core", "config"]),
-    ("fence", &["core", "config", "process"]),
+    ("gate", &["core", "config", "process"]),
+    ("fence", &["core", "config", "process", "gate::protocol"]),
     ("resource", &["core", "config", "process"]),
     ("guard", &["core", "config", "os", "resource"]),
     ("daemon", &["core", "wire", "config", "fence", "resource", "os", "control", "guard", "process"]),
@@ -38,6 +39,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "os::clock",
             "os::log",
             "os::machine",
+            "gate",
         ],
     ),
 ];
