@@ -39,6 +39,7 @@ pub use health::Health;
 pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
+pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use plan::{Entry, FencePlan, Order, Report};
 pub use secret::{Secret, SecretError};
 

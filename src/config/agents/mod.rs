@@ -21,7 +21,7 @@ use crate::core::{Scope, Span};
 pub use ec2::{Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
 pub use gate::{IscsiAcl, NfsExport};
-pub use openstack::{OpenstackPower, OpenstackVolume};
+pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
 pub use redfish::RedfishAgent;
 pub use scsi_pr::ScsiPr;
 pub use tls::Trust;
