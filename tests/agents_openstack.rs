@@ -3,7 +3,7 @@
 
 #[path = "common/need.rs"]
 mod need;
-#[path = "common/openstack.rs"]
+#[path = "common/openstack/mod.rs"]
 mod openstack;
 
 use std::fs;
@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use leasehold::config::{self, AgentKind};
 use leasehold::core::{AgentSet, FenceResult, PowerReading, Scope, Span, SystemUuid, Token};
+use leasehold::fence::conformance::{Clause, Kept, Kit, Touch};
 use leasehold::fence::{
-    Agent, Attempt, Entry, FencePlan, Health, OpenstackPower, OpenstackVolume, Order, Outcome, Reading, Report, Setup,
+    Agent, Attempt, Entry, FencePlan, Health, OpenstackPower, OpenstackVolume, Order, Outcome, Reading, Report, Secret,
+    Setup,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -367,6 +369,28 @@ async fn endpoints_of_the_configuration_stand_in_for_those_of_the_catalog() {
     let more = format!("compute_endpoint = \"{}/compute/v2.1/\"", cloud.url());
     let report = Device::new("openstack-power", &cloud, &more).off().await;
     assert_eq!(report.result, FenceResult::Confirmed { scope: Scope::Node, verified_by: AgentSet(1) });
+}
+
+#[tokio::test]
+async fn the_kit_of_fence_test_finds_no_fault_with_a_good_cloud() {
+    for kind in ["openstack-power", "openstack-volume"] {
+        let cloud = Cloud::start(Quirk::Takes(MS(50)));
+        let device = Device::new(kind, &cloud, "");
+        let kit = Kit {
+            agent: &*device.agent,
+            name: "cloud",
+            limit: LIMIT,
+            secrets: &[Secret::new(SECRET.into())],
+            expected: Some(UUID),
+            token: Token::NONE,
+            touch: Touch::Really,
+        };
+        let lines = kit.run(&mut |_| {}).await;
+        assert!(lines.iter().all(|line| line.kept != Kept::Wrong), "{lines:?}");
+        let tried: Vec<Clause> = lines.iter().filter(|l| l.kept == Kept::Right).map(|l| l.clause).collect();
+        assert!(tried.contains(&Clause::OffAgain) && tried.contains(&Clause::On), "{lines:?}");
+        assert_eq!(cloud.world().commands.len(), 2, "one for off, one for on");
+    }
 }
 
 /// A certificate for 127.0.0.1 that is its own issuer.

@@ -11,6 +11,7 @@
 //! room only through the stdin of the program that needs them.
 
 mod attempt;
+pub mod conformance;
 mod drive;
 mod ec2;
 mod exec;
