@@ -331,8 +331,8 @@ pub enum FenceAction {
     /// Try the contract of fence agents on one agent of the configuration, without the daemon
     ///
     /// It looks at state, proof, limits and tokens, and changes nothing as long as the agent keeps its contract; one that
-    /// breaks it may do harm. With --really the target is switched off or cut off, and let in again. Exit status 0: every
-    /// clause that was tried is kept; 1: one is not.
+    /// breaks it may do harm. With --really, if all of that is right, the target is switched off or cut off, and let in
+    /// again. Exit status 0: every clause that was tried is kept; 1: one is not.
     Test(FenceTest),
 }
 

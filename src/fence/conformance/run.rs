@@ -122,6 +122,10 @@ impl<'a> Run<'a> {
         let left_out = match (self.kit.touch, self.kit.agent.takes()) {
             (Touch::OnlyLook, _) => Some("only with --really"),
             (Touch::Really, true) => Some("it fences by a take, which would mint a token of the pair"),
+            // Whatever cannot be read, or fails its own proof, may be another machine.
+            (Touch::Really, false) if self.lines.iter().any(|line| line.kept == Kept::Wrong) => {
+                Some("nothing is switched before the clauses above are right")
+            }
             (Touch::Really, false) => None,
         };
         if let Some(why) = left_out {
