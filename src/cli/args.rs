@@ -340,7 +340,11 @@ pub struct Failover {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Fence {
+    #[command(subcommand)]
+    pub action: Option<FenceAction>,
+
     #[command(flatten)]
     pub wait: Wait,
 }
@@ -354,6 +358,31 @@ pub struct Drill {
     /// Stop watching after this many seconds; the drill itself goes on [default: what the configuration allows, doubled]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FenceAction {
+    /// Try the contract of fence agents on one agent of the configuration, without the daemon
+    ///
+    /// It looks at state, proof, limits and tokens, and changes nothing as long as the agent keeps its contract; one that
+    /// breaks it may do harm. With --really, if all of that is right, the target is switched off or cut off, and let in
+    /// again. Exit status 0: every clause that was tried is kept; 1: one is not.
+    Test(FenceTest),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct FenceTest {
+    /// The agent's name in the configuration
+    #[arg(value_name = "AGENT")]
+    pub agent: String,
+
+    /// Really make the target harmless, and let it in again; asks for its name before
+    #[arg(long)]
+    pub really: bool,
+
+    /// For scripts: the same without a question, if NAME is the target
+    #[arg(long, value_name = "NAME")]
+    pub yes_really: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ClapArgs)]

@@ -16,6 +16,7 @@ mod exit;
 pub mod explain;
 mod failover;
 mod fence;
+mod fence_test;
 mod follow;
 mod freeze;
 mod gate;
@@ -38,7 +39,7 @@ use clap::Parser;
 pub use args::Args;
 pub use exit::Exit;
 
-use args::Command;
+use args::{Command, Fence, FenceAction};
 
 /// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
@@ -77,6 +78,9 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
+        Command::Fence(Fence { action: Some(FenceAction::Test(options)), .. }) => {
+            fence_test::run(&global.config, &options, out)
+        }
         Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
         Command::Drill(options) => drill::run(&global, &options, out),
         Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),

@@ -11,6 +11,7 @@
 //! room only through the stdin of the program that needs them.
 
 mod attempt;
+pub mod conformance;
 mod drive;
 mod ec2;
 mod exec;
@@ -40,6 +41,7 @@ pub use health::Health;
 pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
+pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use plan::{Entry, FencePlan, Order, Report};
 pub use proving::{Proven, Proving};
 pub use secret::{Secret, SecretError};

@@ -85,6 +85,14 @@ impl FencePlan {
         Ok(FencePlan::of(against, own).of_node(me))
     }
 
+    /// One agent alone, made as for the node `me`. `None`: the configuration has none of this name.
+    pub fn one(config: &Config, name: &str, me: NodeId) -> Option<Result<Entry, FenceError>> {
+        let (index, configured) = config.fence.agents.iter().enumerate().find(|(_, agent)| agent.name == name)?;
+        let (level, limit) = (configured.level, configured.timeout.into());
+        let entry = |agent| Entry { index, name: name.to_owned(), level, limit, agent };
+        Some(build(config, configured, me).map(entry))
+    }
+
     /// A plan of given agents.
     pub fn of(mut against: Vec<Entry>, own: Vec<Entry>) -> FencePlan {
         against.sort_by_key(|e| e.level);

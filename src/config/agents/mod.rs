@@ -7,8 +7,10 @@ mod ec2;
 mod fence_agent;
 mod gate;
 mod openstack;
+mod password;
 mod redfish;
 mod scsi_pr;
+mod tls;
 
 use super::checked::{AgentKind, ExecAgent, IpmiAgent, SecretSource};
 use super::raw::Kind;
@@ -19,9 +21,10 @@ use crate::core::{Scope, Span};
 pub use ec2::{Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
 pub use gate::{GateClient, IscsiAcl, NfsExport};
-pub use openstack::{OpenstackPower, OpenstackVolume};
+pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
 pub use redfish::RedfishAgent;
 pub use scsi_pr::ScsiPr;
+pub use tls::Trust;
 
 /// What the rest of this room must know of an agent, whatever its kind.
 pub trait Facts {

@@ -14,7 +14,7 @@ use crate::core::{NodeId, Scope, Span};
 const MOST_AGENTS: usize = 32;
 
 /// Limit of one attempt: three to four sessions with a slow BMC, and the seconds a host takes to drop its power.
-const TIMEOUT: Span = Span::from_secs(20);
+pub const TIMEOUT: Span = Span::from_secs(20);
 
 /// How long it usually takes until an `off` has landed: a session, a status, the command.
 const TYPICAL: Span = Span::from_ms(750);

@@ -19,6 +19,7 @@ use super::value::{At, Findings};
 use super::{digest, suggest};
 use crate::core::{Digest, FirstShooter, NodeId, PowerOn};
 
+pub use agents::TIMEOUT as AGENT_TIMEOUT;
 pub use plan::same_network;
 pub use secret_files::check_secret_files;
 
