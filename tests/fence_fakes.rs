@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::config::{IpmiAgent, SecretSource};
+use leasehold::config::{IdentityCheck, IpmiAgent, SecretSource};
 use leasehold::core::{AgentSet, FenceResult, PowerReading, Scope, Span, Token};
 use leasehold::fence::{Entry, FenceError, FencePlan, Ipmi, Order, Report, Secret};
 
@@ -55,6 +55,7 @@ impl Fake {
             stable_reads: 3,
             independent_power: false,
             poll: Span::from_ms(50),
+            identity: IdentityCheck::Uuid,
         };
         Ipmi::with_program("bmc", Scope::Node, limit, &config, Secret::new(password.to_vec()), self.path("ipmitool"))
     }

@@ -26,6 +26,7 @@ use crate::config::{Checked, Config, Diagnostics};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
 use crate::fence::{FenceError, FencePlan};
+pub use crate::fence::metadata_of;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::notify::Notifier;

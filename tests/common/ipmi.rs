@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold::cli::demo::ipmi::{self, Simulator};
-use leasehold::config::{IpmiAgent, SecretSource};
+use leasehold::config::{IdentityCheck, IpmiAgent, SecretSource};
 use leasehold::core::Span;
 
 pub use leasehold::cli::demo::ipmi::USER;
@@ -68,6 +68,7 @@ impl Bmc {
             stable_reads: 2,
             independent_power: false,
             poll: Span::from_ms(50),
+            identity: IdentityCheck::Uuid,
         }
     }
 
