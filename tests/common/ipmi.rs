@@ -87,6 +87,16 @@ impl Bmc {
         fs::read_to_string(self.path().join("calls")).expect("the log of calls").lines().map(str::to_owned).collect()
     }
 
+    /// It shows this GUID, 32 hexadecimal digits, from now on.
+    pub fn set_guid(&mut self, guid: &str) {
+        self.unplug();
+        let file = self.path().join("lan.conf");
+        let text = fs::read_to_string(&file).expect("the simulator's settings");
+        let (head, rest) = text.split_once("guid ").expect("they name a GUID");
+        fs::write(&file, format!("{head}guid {guid}{}", &rest[guid.len()..])).expect("a written file");
+        self.plug();
+    }
+
     /// The BMC loses its network.
     pub fn unplug(&mut self) {
         self.simulator.unplug();

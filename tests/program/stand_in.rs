@@ -41,7 +41,7 @@ def power(_connection, options):
         file.write(options["--password"].encode("utf-8", "surrogateescape"))
     return "off"
 
-device_opt = ["ipaddr", "login", "passwd"]
+device_opt = ["ipaddr", "login", "passwd", "web"]
 options = check_input(device_opt, process_input(device_opt))
 show_docs(options, {"shortdesc": "test", "longdesc": "test", "vendorurl": "http://example.net"})
 sys.exit(fence_action(None, options, None, power))
