@@ -27,7 +27,8 @@ const CONFIRMED: FenceResult = FenceResult::Confirmed { scope: Scope::Node, veri
 const REFUSED: FenceResult = FenceResult::Refused { highest: None };
 
 /// The machine that is meant, as it tells its UUID itself.
-const MEANT: SystemUuid = SystemUuid([0x33, 0x22, 0x11, 0, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
+const MEANT: SystemUuid =
+    SystemUuid([0x33, 0x22, 0x11, 0, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
 /// The same in the order of SMBIOS, in which most BMCs send it.
 const AS_SENT: &str = "00112233445566778899aabbccddeeff";
 const STRANGER: &str = "b123456789abcdefa123456789abcdef";
@@ -63,7 +64,7 @@ const ROWS: &[Row] = &[
         script: "[ $verb = status ] && { [ -e commands ] && is off || is on; }; ok",
         limit: LONG,
         result: CONFIRMED,
-        words: &["System GUID 00112233-4455-6677-8899-aabbccddeeff", "Chassis Power is off (3x)"],
+        words: &["System GUID 00112233-4455-6677-8899-aabbccddeeff", "Chassis Power is off"],
         commands: 1,
     },
     Row {
@@ -79,7 +80,7 @@ const ROWS: &[Row] = &[
         script: "[ $verb = status ] && is off; no 'Command not supported in present state'",
         limit: LONG,
         result: CONFIRMED,
-        words: &["Chassis Power is off (3x)"],
+        words: &["Chassis Power is off"],
         commands: 0,
     },
     Row {
@@ -135,7 +136,7 @@ const ROWS: &[Row] = &[
         script: "sleep 0.5; [ $verb = status ] && { [ -e commands ] && is off || is on; }; ok",
         limit: LONG,
         result: CONFIRMED,
-        words: &["Chassis Power is off (3x)"],
+        words: &["Chassis Power is off"],
         commands: 1,
     },
     Row {
@@ -143,7 +144,7 @@ const ROWS: &[Row] = &[
         script: "printf 'Chassis Power is off'; kill -SEGV $$",
         limit: LONG,
         result: CONFIRMED,
-        words: &["Chassis Power is off (3x)"],
+        words: &["Chassis Power is off"],
         commands: 0,
     },
     Row {
@@ -193,7 +194,9 @@ async fn a_bmc_of_another_machine_is_sent_nothing_and_its_off_proves_nothing() {
         let report = plan.off(&order()).await;
         let text = told(&report.evidence);
         assert_eq!((report.result, fake.lines("commands")), (result, 0), "{text}");
-        for words in ["b1234567-89ab-cdef-a123-456789abcdef", "33221100-5544-7766-8899-aabbccddeeff", "identity = \"none\""] {
+        for words in
+            ["b1234567-89ab-cdef-a123-456789abcdef", "33221100-5544-7766-8899-aabbccddeeff", "identity = \"none\""]
+        {
             assert!(text.contains(words), "no {words} in {text}");
         }
         assert_eq!(plan.probe(AgentSet::EMPTY).await.0, PowerReading::Unknown);
@@ -218,14 +221,15 @@ async fn where_identity_is_not_compared_or_not_told_the_bmc_is_not_asked_or_beli
 #[tokio::test]
 async fn a_bmc_that_is_silent_at_first_is_asked_who_it_is_before_it_is_sent_anything() {
     let fake = Fake::new(&format!(
-        "[ -e awake ] || {{ touch awake; lost 'Get Auth Capabilities error'; }}\n[ $verb = guid ] && guid {AS_SENT}\n\
+        "[ $(wc -l < argv) -le 2 ] && lost 'Get Auth Capabilities error'\n[ $verb = guid ] && guid {AS_SENT}\n\
          [ $verb = status ] && {{ [ -e commands ] && is off || is on; }}; ok"
     ));
     let report = plan(fake.with(LONG, |config| config), LONG).off(&order()).await;
     assert_eq!(report.result, CONFIRMED, "{}", told(&report.evidence));
     let argv = fs::read_to_string(fake.path("argv")).unwrap();
     let verbs: Vec<_> = argv.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
-    assert_eq!(verbs[..4], ["guid", "guid", "status", "off"], "{argv}");
+    let before = verbs.iter().position(|verb| *verb == "off").expect("it is switched off");
+    assert!(before >= 4 && verbs[..before].iter().filter(|verb| **verb == "guid").count() >= 2, "{argv}");
 }
 
 /// Suite 17 is asked for about a second where nothing is known; a slow BMC that knows only that gets its time later.

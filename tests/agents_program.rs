@@ -233,7 +233,8 @@ async fn a_program_that_hangs_is_killed_with_its_children() {
 
 #[tokio::test]
 async fn options_go_over_stdin_alone_and_a_fenced_machine_is_let_on_again() {
-    let program = Program::new("[ $action = status ] && { [ -e off ] && is off || is on; }; [ $action = on ] && rm off; exit 0");
+    let program =
+        Program::new("[ $action = status ] && { [ -e off ] && is off || is on; }; [ $action = on ] && rm off; exit 0");
     let plan = plan(program.agent(LONG).unwrap(), LONG);
     assert_eq!(plan.off(&order()).await.result, CONFIRMED);
     assert_eq!(program.read("stdin.off"), format!("action=off\nip=192.0.2.7\npassword={MARKER}\nmethod=onoff\n"));
@@ -283,7 +284,10 @@ async fn a_proof_tells_what_would_fail_and_changes_nothing() {
     let program = Program::new("fail 'Failed: Unable to connect/login to fencing device'");
     let health = program.agent(LONG).unwrap().prove(&attempt).await;
     assert_eq!((health.reading, health.faults.len()), (Reading::Unknown, 2), "{health:?}");
-    assert!(health.faults[0].contains("monitor by agent (192.0.2.7): exit 1: ERROR: Failed: Unable to connect/login"), "{health:?}");
+    assert!(
+        health.faults[0].contains("monitor by agent (192.0.2.7): exit 1: ERROR: Failed: Unable to connect/login"),
+        "{health:?}"
+    );
 }
 
 fn refused(program: &Program, options: &[(&str, &str)], scope: Scope) -> String {
@@ -345,7 +349,10 @@ fn check_compares_the_options_with_the_installed_program() {
     let mut out = Vec::new();
     leasehold::cli::check::run(&file, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    assert!(text.contains("error: agent has no option `pasword`") && text.contains("did you mean `password`?"), "{text}");
+    assert!(
+        text.contains("error: agent has no option `pasword`") && text.contains("did you mean `password`?"),
+        "{text}"
+    );
     assert!(text.contains("^^^^^^^ unknown to the agent"), "{text}");
     let right = fs::read_to_string(&file).unwrap().replace(", pasword = \"x\"", "");
     fs::write(&file, right).unwrap();
@@ -356,7 +363,10 @@ fn check_compares_the_options_with_the_installed_program() {
 /// The reader is the one of the agents' own library: what arrives is what it hands to an agent.
 #[tokio::test]
 async fn c05_passwords_arrive_byte_for_byte_or_are_refused_beforehand() {
-    if !need::all("c05_passwords_arrive_byte_for_byte_or_are_refused_beforehand", &[need::file("/usr/share/fence/fencing.py")]) {
+    if !need::all(
+        "c05_passwords_arrive_byte_for_byte_or_are_refused_beforehand",
+        &[need::file("/usr/share/fence/fencing.py")],
+    ) {
         return;
     }
     for password in ["twenty-one-bytes-long", "kelp#reef$1 'x", "#sandbar", "a=b=c", "größe"] {
@@ -442,7 +452,8 @@ async fn fence_ipmilan_with_a_wrong_password_is_unknown_and_says_so_ahead_of_nee
 
 #[tokio::test]
 async fn both_supplies_by_two_programs_must_read_off() {
-    let (first, second) = (Program::new("[ $action = status ] && is off; exit 0"), Program::new("[ $action = status ] && is on; exit 0"));
+    let (first, second) =
+        (Program::new("[ $action = status ] && is off; exit 0"), Program::new("[ $action = status ] && is on; exit 0"));
     let entry = |index, program: &Program, limit: Span| {
         let agent = Arc::new(program.agent(limit).unwrap());
         Entry { index, name: format!("outlet{index}"), level: 1, limit: limit.into(), agent }

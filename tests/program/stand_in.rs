@@ -49,7 +49,9 @@ sys.exit(fence_action(None, options, None, power))
 
 /// Options as the agents' library declares them.
 pub fn metadata(actions: &str) -> String {
-    let text = |name: &str, more: &str| format!("<parameter name=\"{name}\" required=\"0\"{more}><content type=\"string\"/></parameter>\n");
+    let text = |name: &str, more: &str| {
+        format!("<parameter name=\"{name}\" required=\"0\"{more}><content type=\"string\"/></parameter>\n")
+    };
     [
         "<?xml version=\"1.0\" ?>\n<resource-agent name=\"agent\" shortdesc=\"test\" >\n<parameters>\n\
          <parameter name=\"action\" required=\"1\"><content type=\"string\" default=\"reboot\"/></parameter>\n",

@@ -74,14 +74,17 @@ impl FenceAgent {
         check_owner(&config.program).map_err(|source| FenceError::Program { agent: agent(), source })?;
         let unusable = |why| FenceError::Unusable { agent: agent(), why };
         let text = metadata::ask(&config.program).map_err(unusable)?;
-        let metadata: Metadata = parse(&text).map_err(|why| unusable(format!("{}: {why}", config.program.display())))?;
+        let metadata: Metadata =
+            parse(&text).map_err(|why| unusable(format!("{}: {why}", config.program.display())))?;
         let examined = examine(config, setup.scope, &metadata);
         refuse_errors(&examined).map_err(unusable)?;
         let mut options = Vec::new();
         for (given, name) in config.options.iter().zip(&examined.names) {
             options.push((name.clone(), carried(setup.name, &given.name, &given.value)?));
         }
-        options.extend(examined.also.iter().map(|(name, value)| ((*name).to_owned(), Carried::Plain((*value).to_owned()))));
+        options.extend(
+            examined.also.iter().map(|(name, value)| ((*name).to_owned(), Carried::Plain((*value).to_owned()))),
+        );
         let (monitors, limit) = (metadata.offers("monitor"), setup.limit.into());
         Ok(FenceAgent { scope: setup.scope, config: config.clone(), options, monitors, limit })
     }
@@ -154,7 +157,8 @@ impl FenceAgent {
         if reading == Reading::Unknown {
             faults.push(format!("{}: {text}", self.sent(Action::Status)));
         }
-        let notes = vec![format!("{} tells no identity: see that its options name the right device", self.config.word())];
+        let notes =
+            vec![format!("{} tells no identity: see that its options name the right device", self.config.word())];
         Health { reading, faults, notes }
     }
 }

@@ -3,8 +3,8 @@
 use crate::core::SystemUuid;
 use crate::process::{Ending, Finished};
 
-use super::super::identity::{Identity, swapped};
 use super::super::Reading;
+use super::super::identity::{Identity, swapped};
 
 /// What ipmitool tells on stderr with `-v` that explains nothing.
 const NOISE: [&str; 5] =
@@ -123,7 +123,9 @@ fn privilege(stdout: &str, stderr: &str, scrub: &dyn Fn(&str) -> String) -> Opti
     if let Some(level) = level {
         return Some(Reply::Privilege(level & 0x0f, format!("the session has the privilege {}", level_name(level))));
     }
-    line_with(stderr, "Unable to send RAW command").filter(|line| line.contains("rsp=")).map(|no| Reply::Refused(scrub(no)))
+    line_with(stderr, "Unable to send RAW command")
+        .filter(|line| line.contains("rsp="))
+        .map(|no| Reply::Refused(scrub(no)))
 }
 
 /// IPMI 2.0, table 22-17.
@@ -292,7 +294,17 @@ mod tests {
     #[test]
     fn the_privilege_of_a_session_is_read_from_its_one_byte() {
         assert!(matches!(reply(Verb::Privilege, " 04\n", ""), Reply::Privilege(4, _)));
-        assert!(matches!(reply(Verb::Privilege, "", "Unable to send RAW command (channel=0x0 netfn=0x6 lun=0x0 cmd=0x3b rsp=0xc1): Invalid command"), Reply::Refused(_)));
-        assert!(matches!(reply(Verb::Privilege, "", "Unable to send RAW command (channel=0x0 netfn=0x6 lun=0x0 cmd=0x3b)"), Reply::Failed(_)));
+        assert!(matches!(
+            reply(
+                Verb::Privilege,
+                "",
+                "Unable to send RAW command (channel=0x0 netfn=0x6 lun=0x0 cmd=0x3b rsp=0xc1): Invalid command"
+            ),
+            Reply::Refused(_)
+        ));
+        assert!(matches!(
+            reply(Verb::Privilege, "", "Unable to send RAW command (channel=0x0 netfn=0x6 lun=0x0 cmd=0x3b)"),
+            Reply::Failed(_)
+        ));
     }
 }

@@ -6,10 +6,11 @@
 //! believed or sent, if the machine that is meant has ever told its UUID.
 //!
 //! ```text
-//!   off, on ── aim: Get System GUID ──▶ right or unknown ── drive: status, command, status … until it holds
-//!                                 └────▶ another machine: nothing is sent
+//!   off, on ──▶ status, and along with it Get System GUID ──▶ right or unknown ── command, status … until it holds
+//!                                                       └──▶ another machine: nothing is sent
 //! ```
 
+mod aim;
 mod answer;
 
 use std::collections::VecDeque;
@@ -17,15 +18,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use crate::config::{IdentityCheck, IpmiAgent};
-use crate::core::{Scope, Span, SystemUuid, Token};
+use crate::core::{Scope, Span, Token};
 use crate::process::{Program, check_owner, find_program, run};
 
-use super::drive::{Answer, Switch, drive, settled};
+use super::drive::{drive, settled};
 use super::{Agent, Attempt, FenceError, Health, Identity, Outcome, Pending, Reading, Secret};
 
+use aim::Aimed;
 use answer::{Reply, Verb, compare, level_name, parse};
 
 /// IPMI v2.0, 22.30: 20 bytes for a password in RMCP+; ipmitool cuts there without a word.
@@ -164,53 +164,33 @@ impl Ipmi {
         words.into_iter().chain(more).chain(verb.words().iter().copied()).map(str::to_owned).collect()
     }
 
-    /// Whether the BMC controls the machine that is meant. Not asked where there is nothing to compare.
-    async fn aim(&self, attempt: &Attempt) -> Aim {
-        let Some(expected) = attempt.expected().filter(|_| self.config.identity == IdentityCheck::Uuid) else {
-            return Aim::Right;
-        };
-        match self.exchange(Verb::Guid, attempt).await {
-            Reply::Guid(seen, _) => match compare(Some(expected), seen) {
-                Identity::Proven | Identity::Unknown => Aim::Right,
-                Identity::Foreign => Aim::Wrong(self.foreign(expected, seen)),
-            },
-            reply if reply.is_answer() => Aim::Right,
-            _ => Aim::Silent,
+    async fn power(&self, attempt: &Attempt) -> Reading {
+        match self.exchange(Verb::Status, attempt).await {
+            Reply::Power(reading, _) => reading,
+            Reply::Accepted(_) | Reply::Refused(_) | Reply::Guid(..) | Reply::Privilege(..) => Reading::Unknown,
+            Reply::Failed(_) | Reply::Silent(_) => Reading::Unknown,
         }
     }
 
-    fn foreign(&self, expected: SystemUuid, seen: SystemUuid) -> String {
-        format!(
-            "the BMC at {} controls the machine {seen}, but the one to be fenced is {expected}: nothing is sent; correct \
-             `address`, or write `identity = \"none\"` if this BMC shows a GUID that is not its machine's UUID",
-            self.config.address
-        )
-    }
-
-    /// Aims, then drives. A BMC that does not answer is asked again until the caller's time is over.
     async fn bring(&self, to: Reading, attempt: &Attempt) -> Outcome {
-        loop {
-            match self.aim(attempt).await {
-                Aim::Right => return drive(self, to, attempt).await,
-                Aim::Wrong(why) => {
-                    // Read, so that a wrong address is told as a refusal; the reading itself is of a stranger.
-                    self.read(attempt).await;
-                    attempt.refusal("(nothing)", &why, None);
-                    return Outcome::Refused { highest: None };
-                }
-                Aim::Silent => sleep(self.config.poll.into()).await,
+        let aimed = Aimed::new(self);
+        tokio::select! {
+            outcome = drive(&aimed, to, attempt) => outcome,
+            why = aimed.wrong() => {
+                attempt.refusal("(nothing)", &why, None);
+                Outcome::Refused { highest: None }
             }
         }
     }
 
     async fn look(&self, attempt: &Attempt) -> Reading {
-        match self.aim(attempt).await {
-            Aim::Right => settled(self, attempt).await,
-            Aim::Wrong(why) => {
+        let aimed = Aimed::new(self);
+        tokio::select! {
+            reading = settled(&aimed, attempt) => reading,
+            why = aimed.wrong() => {
                 attempt.reading("(nothing)", &why, Reading::Unknown);
                 Reading::Unknown
             }
-            Aim::Silent => Reading::Unknown,
         }
     }
 
@@ -231,7 +211,9 @@ impl Ipmi {
     fn silence(&self, text: &str) -> String {
         match self.config.independent_power {
             true => format!("{text}; the BMC or the network to it is down"),
-            false => format!("{text}; the BMC or the network to it is down, or its host has lost all power and the BMC with it"),
+            false => format!(
+                "{text}; the BMC or the network to it is down, or its host has lost all power and the BMC with it"
+            ),
         }
     }
 
@@ -271,38 +253,6 @@ impl Ipmi {
 struct Trial {
     suite: u8,
     limit: Duration,
-}
-
-/// Whom the BMC controls.
-#[derive(Debug, PartialEq, Eq)]
-enum Aim {
-    /// The machine that is meant, or nothing speaks against it.
-    Right,
-    Wrong(String),
-    /// It did not answer.
-    Silent,
-}
-
-impl Switch for Ipmi {
-    async fn read(&self, attempt: &Attempt) -> Reading {
-        match self.exchange(Verb::Status, attempt).await {
-            Reply::Power(reading, _) => reading,
-            _ => Reading::Unknown,
-        }
-    }
-
-    async fn switch(&self, to: Reading, attempt: &Attempt) -> Answer {
-        let verb = if to == Reading::On { Verb::On } else { Verb::Off };
-        match self.exchange(verb, attempt).await {
-            Reply::Accepted(_) => Answer::Accepted,
-            Reply::Refused(_) => Answer::Refused,
-            _ => Answer::Failed,
-        }
-    }
-
-    fn pace(&self) -> (u32, Duration) {
-        (self.config.stable_reads, self.config.poll.into())
-    }
 }
 
 impl Agent for Ipmi {

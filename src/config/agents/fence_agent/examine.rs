@@ -258,9 +258,13 @@ mod tests {
 
     #[test]
     fn the_target_must_be_named_where_the_agent_would_choose_one() {
-        let systems = metadata(vec![parameter("ip"), parameter("systems_uri"), parameter("port_as_ip"), parameter("plug")]);
+        let systems =
+            metadata(vec![parameter("ip"), parameter("systems_uri"), parameter("port_as_ip"), parameter("plug")]);
         let (_, text) = found(&[("ip", "a")], Scope::Node, &systems);
-        assert!(text.contains("`systems_uri`") && text.contains("place in a list") && !text.contains("`plug`"), "{text}");
+        assert!(
+            text.contains("`systems_uri`") && text.contains("place in a list") && !text.contains("`plug`"),
+            "{text}"
+        );
         let (_, text) = found(&[("systems_uri", "/redfish/v1/Systems/1")], Scope::Node, &systems);
         assert!(text.contains("the option `ip`"), "{text}");
         let optional = metadata(vec![parameter("ip"), parameter("plug")]);

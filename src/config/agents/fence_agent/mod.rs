@@ -217,7 +217,9 @@ fn secret_file(name: At<String>, file: At<String>, f: &mut Findings) -> Option<G
     if !file.value.starts_with('/') || file.value.contains('\0') {
         let finding = Finding::error(format!("the secret option `{}` does not name a file", name.value));
         let finding = finding.at(&name.span, "its value is no absolute path, and is not shown");
-        f.push(finding.help("write the whole path of a file of mode 0600 that holds the secret, never the secret itself"));
+        f.push(
+            finding.help("write the whole path of a file of mode 0600 that holds the secret, never the secret itself"),
+        );
         return None;
     }
     let value = Value::Secret(SecretSource::File(PathBuf::from(file.value)));
@@ -266,7 +268,9 @@ pub fn check(fence: &Fence, metadata_of: MetadataOf<'_>, f: &mut Findings) {
             Some(Err(why)) => {
                 let finding = Finding::error(format!("{} does not describe itself", agent.program.display()));
                 let finding = finding.at(&agent.place, "its options cannot be checked").note(why);
-                f.push(finding.help("name a ClusterLabs fence agent; for any other program there is `kind = \"exec\"`"));
+                f.push(
+                    finding.help("name a ClusterLabs fence agent; for any other program there is `kind = \"exec\"`"),
+                );
             }
         }
     }
