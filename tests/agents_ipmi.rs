@@ -19,7 +19,10 @@ use leasehold::fence::{Agent, Attempt, Entry, Evidence, FencePlan, Health, Ipmi,
 
 /// Long enough for a loaded machine; a test that passes ends long before.
 const LONG: Span = Span::from_secs(40);
-const SHORT: Span = Span::from_ms(2000);
+/// Leaves a call of a small script the time that it may need on a loaded machine.
+const SHORT: Span = Span::from_secs(6);
+/// For what burns a whole processor until it is killed.
+const BRIEF: Span = Span::from_secs(2);
 /// Far beyond what the machine needs to kill a program; only an agent without a limit gets there.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -72,7 +75,7 @@ const ROWS: &[Row] = &[
         script: "[ $verb = status ] && is on; ok",
         limit: SHORT,
         result: FenceResult::Unknown,
-        words: &["Chassis Power Control: Down/Off", "given up after its limit of 2s"],
+        words: &["Chassis Power Control: Down/Off", "given up after its limit of 6s"],
         commands: 1,
     },
     Row {
@@ -118,7 +121,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "answers without end",
         script: "exec yes 'Chassis Power is'",
-        limit: SHORT,
+        limit: BRIEF,
         result: FenceResult::Unknown,
         words: &["ipmitool ran into its limit"],
         commands: 0,
@@ -171,7 +174,7 @@ async fn every_misbehaving_bmc_ends_as_it_must_within_its_limit() {
     for row in ROWS {
         rows.spawn(async move {
             let fake = Fake::new(&[RIGHT, row.script].concat());
-            let plan = plan(fake.with(row.limit, |config| config), row.limit);
+            let plan = plan(fake.with(row.limit, |config| IpmiAgent { poll: Span::from_ms(200), ..config }), row.limit);
             let ended = tokio::time::timeout(Duration::from(row.limit) + GRACE, plan.off(&order())).await;
             let report = ended.unwrap_or_else(|_| panic!("{}: no end", row.name));
             let (told, commands) = (told(&report.evidence), fake.lines("commands"));
@@ -230,6 +233,17 @@ async fn a_bmc_that_is_silent_at_first_is_asked_who_it_is_before_it_is_sent_anyt
     let verbs: Vec<_> = argv.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
     let before = verbs.iter().position(|verb| *verb == "off").expect("it is switched off");
     assert!(before >= 4 && verbs[..before].iter().filter(|verb| **verb == "guid").count() >= 2, "{argv}");
+}
+
+/// Some BMCs have one session to give: whoever comes second is turned away.
+#[tokio::test]
+async fn a_bmc_with_a_single_session_is_asked_one_question_after_the_other() {
+    let fake = Fake::new(&format!(
+        "exec 9> lock; flock -n 9 || lost 'insufficient resources for session'; sleep 0.3\n[ $verb = guid ] && guid \
+         {AS_SENT}\n[ $verb = status ] && {{ [ -e commands ] && is off || is on; }}; ok"
+    ));
+    let report = plan(fake.with(LONG, |config| config), LONG).off(&order()).await;
+    assert_eq!((report.result, fake.lines("commands")), (CONFIRMED, 1), "{}", told(&report.evidence));
 }
 
 /// Suite 17 is asked for about a second where nothing is known; a slow BMC that knows only that gets its time later.

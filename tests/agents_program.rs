@@ -35,7 +35,10 @@ struct Row {
     commands: (usize, usize),
 }
 
-const SHORT: Span = Span::from_ms(2000);
+/// Leaves a call of a small script the time that it may need on a loaded machine.
+const SHORT: Span = Span::from_secs(6);
+/// For what burns a whole processor until it is killed.
+const BRIEF: Span = Span::from_secs(2);
 
 const ROWS: &[Row] = &[
     Row {
@@ -43,7 +46,7 @@ const ROWS: &[Row] = &[
         script: "[ $action = status ] && is on; echo 'Success: Powered OFF'",
         limit: SHORT,
         result: UNPROVEN,
-        words: &["exit 0: Status: ON", "exit 0: Success: Powered OFF", "given up after its limit of 2s"],
+        words: &["exit 0: Status: ON", "exit 0: Success: Powered OFF", "given up after its limit of 6s"],
         commands: (1, 1),
     },
     Row {
@@ -121,7 +124,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "answers without end",
         script: "exec yes 'Status: OFF'",
-        limit: SHORT,
+        limit: BRIEF,
         result: UNPROVEN,
         words: &["ran into its limit and was killed"],
         commands: (0, 0),
@@ -358,6 +361,19 @@ fn check_compares_the_options_with_the_installed_program() {
     fs::write(&file, right).unwrap();
     let checked = config::load_with(&file, &leasehold::daemon::metadata_of).unwrap();
     assert!(checked.warnings.is_empty(), "{}", checked.warnings);
+}
+
+#[test]
+fn the_samples_of_the_pages_are_accepted() {
+    let case = fs::read_to_string("tests/config/no_password.toml").unwrap();
+    let (head, rest) = case.split_once("[[fence.agent]]").unwrap();
+    let tail = rest.split_once("[[resource]]").unwrap().1;
+    for page in ["docs/agents/fence-agent.md", "docs/agents/ipmi.md"] {
+        let page = fs::read_to_string(page).unwrap();
+        let sample = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let checked = config::parse("sample", &format!("{head}{sample}[[resource]]{tail}"));
+        assert!(checked.is_ok(), "{}", checked.unwrap_err());
+    }
 }
 
 /// The reader is the one of the agents' own library: what arrives is what it hands to an agent.

@@ -134,7 +134,7 @@ pub fn agent(program: &Path, options: &[(&str, &str)], secrets: &[(&str, &Path)]
         program: program.to_owned(),
         options: plain.chain(files).collect(),
         stable_reads: 2,
-        poll: Span::from_ms(50),
+        poll: Span::from_ms(200),
         independent_power: false,
         place: 0..0,
     }

@@ -55,13 +55,21 @@ enum Aim {
 pub struct Aimed<'a> {
     ipmi: &'a Ipmi,
     right: AtomicBool,
+    /// Whether the question has been put already.
+    asked: AtomicBool,
     wrong: OnceLock<String>,
     found: Notify,
 }
 
 impl<'a> Aimed<'a> {
     pub fn new(ipmi: &'a Ipmi) -> Aimed<'a> {
-        Aimed { ipmi, right: AtomicBool::new(false), wrong: OnceLock::new(), found: Notify::new() }
+        Aimed {
+            ipmi,
+            right: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            wrong: OnceLock::new(),
+            found: Notify::new(),
+        }
     }
 
     /// Completes, with the reason, when the BMC turned out to be another machine's.
@@ -71,7 +79,12 @@ impl<'a> Aimed<'a> {
     }
 
     async fn first_reading(&self, attempt: &Attempt) -> Reading {
-        match tokio::join!(self.ipmi.aim(attempt), self.ipmi.power(attempt)) {
+        // Both at once is quickest; a BMC that has no session for the second is asked one by one from then on.
+        let answers = match self.asked.swap(true, Ordering::Relaxed) {
+            false => tokio::join!(self.ipmi.aim(attempt), self.ipmi.power(attempt)),
+            true => (self.ipmi.aim(attempt).await, self.ipmi.power(attempt).await),
+        };
+        match answers {
             (Aim::Right, reading) => {
                 self.right.store(true, Ordering::Relaxed);
                 reading
