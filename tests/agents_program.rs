@@ -313,6 +313,9 @@ async fn an_option_that_the_program_would_ignore_or_miss_makes_it_unusable_at_th
         let error = refused(&program, options, Scope::Node);
         assert!(error.contains(words), "{error}");
     }
+    let hasty =
+        FenceAgent::new(setup(Scope::Node, Span::from_ms(300)), &agent(&program.path("agent"), &[("ip", "a")], &[]));
+    assert!(hasty.unwrap_err().to_string().contains("2 · 200ms = 400ms, `timeout` is 300ms"));
     assert_eq!(program.count("off") + program.count("status"), 0);
     assert!(FenceAgent::new(setup(Scope::Node, LONG), &agent(&program.path("agent"), &[("ipaddr", "a")], &[])).is_ok());
 }

@@ -73,6 +73,9 @@ impl FenceAgent {
         let agent = || setup.name.to_owned();
         check_owner(&config.program).map_err(|source| FenceError::Program { agent: agent(), source })?;
         let unusable = |why| FenceError::Unusable { agent: agent(), why };
+        if let Some(why) = config.too_slow(setup.limit) {
+            return Err(unusable(format!("{why}; shorten `poll`, or lengthen `timeout`")));
+        }
         let text = metadata::ask(&config.program).map_err(unusable)?;
         let metadata: Metadata =
             parse(&text).map_err(|why| unusable(format!("{}: {why}", config.program.display())))?;

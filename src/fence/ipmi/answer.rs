@@ -187,14 +187,9 @@ fn explain(address: &str, finished: &Finished, stderr: &str, scrub: &dyn Fn(&str
 }
 
 fn is_silent(finished: &Finished, stderr: &str, words: &str) -> bool {
-    match meaning(stderr) {
-        NO_MEANING => {
-            stderr.contains("Get Auth Capabilities error")
-                || stderr.contains("Could not open")
-                || (finished.ending == Ending::TimedOut && words.is_empty())
-        }
-        _ => false,
-    }
+    let unreached = stderr.contains("Get Auth Capabilities error") || stderr.contains("Could not open");
+    let cut_off = finished.ending == Ending::TimedOut && words.is_empty();
+    meaning(stderr) == NO_MEANING && (unreached || cut_off)
 }
 
 const NO_MEANING: &str = "no usable answer";

@@ -124,12 +124,14 @@ impl Ipmi {
                 self.worked.store(suite, Ordering::Relaxed);
                 break;
             }
-            match reply {
-                // A BMC that has spoken this suite and is silent now will be so with another.
-                Reply::Silent(_) if self.worked.load(Ordering::Relaxed) == suite => break,
-                Reply::Silent(_) => {}
-                // It said no to this one; more time does not change that.
-                _ => trials.retain(|t| t.suite != suite),
+            let silent = matches!(reply, Reply::Silent(_));
+            // A BMC that has spoken this suite and is silent now will be so with another.
+            if silent && self.worked.load(Ordering::Relaxed) == suite {
+                break;
+            }
+            // It said no to this one; more time does not change that.
+            if !silent {
+                trials.retain(|t| t.suite != suite);
             }
         }
         reply

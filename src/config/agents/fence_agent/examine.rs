@@ -127,7 +127,8 @@ fn require_aim(agent: &FenceAgent, names: &[String], metadata: &Metadata, findin
     let required = metadata.parameter("plug").is_some_and(|p| p.required);
     // Where a plug may stand for the address, it names the device and not a part of it.
     let (plug, by_address) = (declared("plug"), declared("port_as_ip"));
-    if plug && !required && !by_address && !has("plug") && !(declared("key") && has("key")) {
+    let named = has("plug") || (declared("key") && has("key"));
+    if plug && !required && !by_address && !named {
         findings.push(absent(agent, "plug", "which outlet or machine is meant?"));
     }
     if by_address && declared("ip") && !has("ip") && !(has("plug") && has("port_as_ip")) {

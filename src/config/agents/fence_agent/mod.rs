@@ -103,6 +103,14 @@ impl FenceAgent {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Why the readings do not fit into one attempt; the program's own time comes on top.
+    pub fn too_slow(&self, timeout: Span) -> Option<String> {
+        let needed = self.poll.times(u64::from(self.stable_reads));
+        let (reads, poll) = (self.stable_reads, self.poll);
+        (needed >= timeout)
+            .then(|| format!("stable_reads · poll = {reads} · {poll} = {needed}, `timeout` is {timeout}"))
+    }
+
     /// The words that tell one device from another: address, port, plug, system.
     pub fn meant(&self) -> Option<String> {
         let parts = [("", "ip"), (" port ", "ipport"), (" plug ", "plug"), (" system ", "systems_uri")];
@@ -259,6 +267,10 @@ pub fn check(fence: &Fence, metadata_of: MetadataOf<'_>, f: &mut Findings) {
     for raw in &fence.agents {
         let Some(AgentKind::FenceAgent(agent)) = &raw.other else { continue };
         check_secrets(agent, f);
+        if let Some(why) = raw.timeout.value().and_then(|timeout| agent.too_slow(timeout)) {
+            let finding = Finding::error("the agent could not finish its readings within its limit").note(why);
+            f.push(finding.at_some(raw.timeout.span(), "too short").help("shorten `poll`, or lengthen `timeout`"));
+        }
         match metadata_of(&agent.program).map(|text| text.and_then(|text| parse(&text))) {
             None => {}
             Some(Ok(metadata)) => {
