@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::config::{
-    Agent, AgentKind, Config, Control, ExecAgent, Fence, IpmiAgent, Node, Paths, SecretSource, Timing,
+    Agent, AgentKind, Config, Control, ExecAgent, Fence, IdentityCheck, IpmiAgent, Node, Paths, SecretSource, Timing,
 };
 use leasehold::core::{
     AgentSet, DataModel, Digest, FenceResult, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span, Token,
@@ -73,6 +73,7 @@ fn ipmi(password: &Path) -> AgentKind {
         stable_reads: 2,
         poll: Span::from_ms(100),
         independent_power: false,
+        identity: IdentityCheck::Uuid,
     })
 }
 

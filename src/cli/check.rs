@@ -5,13 +5,14 @@ use std::path::Path;
 
 use crate::config::{self, Checked, Diagnostics, Severity};
 use crate::core::Plan;
+use crate::daemon;
 
 use super::exit::Exit;
 
 /// Checks the file at `path` and tells the result to `out`. Status 0: the daemon would start with it (warnings
 /// included); 1: it would not, or the answer could not be written.
 pub fn run(path: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    match config::load(path) {
+    match config::load_with(path, &daemon::metadata_of) {
         Ok(checked) => accepted(path, &checked, out).map(|()| Exit::Fine),
         Err(diagnostics) => refused(path, &diagnostics, out).map(|()| Exit::Error),
     }

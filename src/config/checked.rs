@@ -143,6 +143,16 @@ pub struct IpmiAgent {
     pub poll: Span,
     /// The BMC stays alive when its host has lost all power.
     pub independent_power: bool,
+    pub identity: IdentityCheck,
+}
+
+/// Whether a device must name the machine that is meant before anything is sent to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdentityCheck {
+    /// Its system UUID is compared with the one that the node told in its heartbeats.
+    Uuid,
+    /// For a device that shows another number than its machine's UUID.
+    None,
 }
 
 /// Any program that speaks the exec contract of `leasehold-fence-exec(7)`.

@@ -29,7 +29,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use agents::Facts;
+pub use agents::{Facts, fence_agent};
 pub use arithmetic::Arithmetic;
 pub use checked::*;
 pub use diagnostics::{Diagnostics, Finding, Severity};
@@ -54,6 +54,11 @@ pub struct Checked {
 
 /// Reads and checks the file. Password files that this process may read are looked at as well.
 pub fn load(path: &Path) -> Result<Checked, Diagnostics> {
+    load_with(path, &|_| None)
+}
+
+/// As [`load`], and compares the options of fence agent programs with what the installed programs say of themselves.
+pub fn load_with(path: &Path, metadata_of: fence_agent::MetadataOf<'_>) -> Result<Checked, Diagnostics> {
     let name = path.display().to_string();
     let unreadable = |finding: Finding| Diagnostics::new(name.clone(), "", vec![finding]);
     let bytes = read(path).map_err(|error| {
@@ -65,7 +70,10 @@ pub fn load(path: &Path) -> Result<Checked, Diagnostics> {
         let finding = Finding::error(format!("the configuration is not UTF-8, from line {line} on"));
         unreadable(finding.help("save it as UTF-8"))
     })?;
-    parse_with(&name, &text, |raw, findings| check::check_secret_files(&raw.fence, findings))
+    parse_with(&name, &text, |raw, findings| {
+        check::check_secret_files(&raw.fence, findings);
+        fence_agent::check(&raw.fence, metadata_of, findings);
+    })
 }
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::checked::IdentityCheck;
 use super::diagnostics::Finding;
 use super::value::{At, Field, Findings, Least, Section};
 use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
@@ -168,6 +169,7 @@ pub struct Ipmi {
     pub poll: Field<Span>,
     /// `power = "independent"`: the BMC stays alive when its host has lost all power.
     pub independent_power: Field<bool>,
+    pub identity: Field<IdentityCheck>,
 }
 
 #[derive(Debug)]
@@ -339,6 +341,7 @@ fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
         stable_reads: s.integer("stable_reads", 1..=20, f),
         poll: s.duration("poll", Least::Millisecond, f),
         independent_power: s.word("power", &[("host", false), ("independent", true)], f),
+        identity: s.word("identity", &[("uuid", IdentityCheck::Uuid), ("none", IdentityCheck::None)], f),
     }
 }
 

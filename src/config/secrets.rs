@@ -5,7 +5,19 @@
 //! syntax error is quoted too.
 
 /// Parts of key names whose values are secrets, wherever they stand.
-const SECRET_WORDS: [&str; 6] = ["password", "passwd", "passphrase", "secret", "token", "credentials"];
+const SECRET_WORDS: [&str; 11] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "credentials",
+    "apikey",
+    "api_key",
+    "community",
+    "hexadecimal_kg",
+    "hexadecimal-kg",
+];
 
 /// Ends of key names that say where a secret is, which is none itself.
 const REFERENCES: [&str; 4] = ["_file", "_path", "_credential", "_tokens"];

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use crate::config::{Checked, Config, Diagnostics};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
+pub use crate::fence::metadata_of;
 use crate::fence::{FenceError, FencePlan};
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;

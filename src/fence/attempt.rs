@@ -123,7 +123,7 @@ impl Attempt {
 }
 
 /// One line, without control characters, of bounded length.
-fn tidy(text: &str) -> String {
+pub(super) fn tidy(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut shown: String = line.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
     if line.chars().count() > MAX_TEXT {

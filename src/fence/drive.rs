@@ -66,7 +66,11 @@ pub async fn drive<S: Switch>(device: &S, want: Reading, attempt: &Attempt) -> O
                 seen = 0;
                 if !accepted {
                     match device.switch(want, attempt).await {
-                        Answer::Accepted => accepted = true,
+                        Answer::Accepted => {
+                            // Read at once: a quick device costs no pause, and a slow one only a reading more.
+                            accepted = true;
+                            continue;
+                        }
                         Answer::Refused => refusals += 1,
                         Answer::Failed => {}
                     }

@@ -32,7 +32,8 @@ fn is_known(uuid: &SystemUuid) -> bool {
     uuid.0 != [0; 16] && uuid.0 != [0xff; 16]
 }
 
-fn swapped(SystemUuid(mut bytes): SystemUuid) -> SystemUuid {
+/// The same UUID with its first three fields in the other order of bytes.
+pub(super) fn swapped(SystemUuid(mut bytes): SystemUuid) -> SystemUuid {
     bytes[0..4].reverse();
     bytes[4..6].reverse();
     bytes[6..8].reverse();

@@ -37,6 +37,7 @@ use crate::process::Untrusted;
 
 pub use attempt::{Attempt, Evidence, Stamp};
 pub use exec::Exec;
+pub use fence_agent::{FenceAgent, metadata_of};
 pub use health::Health;
 pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold::cli::demo::ipmi::{self, Simulator};
-use leasehold::config::{IpmiAgent, SecretSource};
+use leasehold::config::{IdentityCheck, IpmiAgent, SecretSource};
 use leasehold::core::Span;
 
 pub use leasehold::cli::demo::ipmi::USER;
@@ -68,6 +68,7 @@ impl Bmc {
             stable_reads: 2,
             independent_power: false,
             poll: Span::from_ms(50),
+            identity: IdentityCheck::Uuid,
         }
     }
 
@@ -84,6 +85,16 @@ impl Bmc {
     /// What the chassis was asked and told so far, such as `get power` and `set power 0`.
     pub fn calls(&self) -> Vec<String> {
         fs::read_to_string(self.path().join("calls")).expect("the log of calls").lines().map(str::to_owned).collect()
+    }
+
+    /// It shows this GUID, 32 hexadecimal digits, from now on.
+    pub fn set_guid(&mut self, guid: &str) {
+        self.unplug();
+        let file = self.path().join("lan.conf");
+        let text = fs::read_to_string(&file).expect("the simulator's settings");
+        let (head, rest) = text.split_once("guid ").expect("they name a GUID");
+        fs::write(&file, format!("{head}guid {guid}{}", &rest[guid.len()..])).expect("a written file");
+        self.plug();
     }
 
     /// The BMC loses its network.

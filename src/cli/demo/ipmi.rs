@@ -60,11 +60,11 @@ impl Simulator {
         self.port
     }
 
-    /// The agent's part of the configuration.
+    /// The agent's part of the configuration. Both machines of the demo are this one, so that a UUID tells nothing.
     pub fn agent(&self) -> String {
         format!(
             "kind = \"ipmi\"\naddress = \"127.0.0.1\"\nport = {}\nuser = \"{USER}\"\npassword_file = {}\n\
-             cipher_suite = 3\npoll = \"100ms\"\npower = \"independent\"\n\n",
+             cipher_suite = 3\npoll = \"100ms\"\npower = \"independent\"\nidentity = \"none\"\n\n",
             self.port,
             quoted(&self.password_file())
         )

@@ -4,7 +4,7 @@
 //! arithmetic need to know of any kind are its [`Facts`].
 
 mod ec2;
-mod fence_agent;
+pub mod fence_agent;
 mod gate;
 mod openstack;
 mod password;

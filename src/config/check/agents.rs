@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::checked::{Agent, AgentKind, ExecAgent, IpmiAgent, Link, SecretSource};
+use super::super::checked::{Agent, AgentKind, ExecAgent, IdentityCheck, IpmiAgent, Link, SecretSource};
 use super::super::diagnostics::Finding;
 use super::super::raw::{self, Fence, Kind};
 use super::super::secrets;
@@ -28,8 +28,9 @@ const IPMI_PORT: u32 = 623;
 /// Reading off once may be a flicker of the sensor, or the start of a reset.
 const STABLE_READS: u32 = 2;
 
-/// Between two readings.
-const POLL: Span = Span::from_ms(500);
+/// Between the end of one reading and the next. A session with a BMC takes some tenths of a second in itself, so that
+/// two readings in a row are further apart than this; a longer pause would only be added to every take-over.
+const POLL: Span = Span::from_ms(200);
 
 /// `None`: an agent is not understood, and neither plan nor F can be computed.
 pub fn check(fence: &Fence, names: Option<&[String; 2]>, links: &[Link], f: &mut Findings) -> Option<Vec<Agent>> {
@@ -103,6 +104,7 @@ fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgen
         stable_reads: ipmi.stable_reads.value_or(STABLE_READS),
         poll: ipmi.poll.value_or(POLL),
         independent_power: ipmi.independent_power.value_or(false),
+        identity: ipmi.identity.value_or(IdentityCheck::Uuid),
     })
 }
 

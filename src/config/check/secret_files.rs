@@ -32,8 +32,9 @@ fn problem(secret: &[u8]) -> Option<(String, &'static str)> {
     let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
     match secret.len() {
         0 => Some(("the file is empty".into(), "write the password into it, with no line break but a last one")),
-        _ if secret.iter().any(|b| matches!(b, b'\n' | b'\r' | 0)) => {
-            Some(("it has a line break or a NUL byte inside".into(), "write the password on one line, without CR"))
+        _ if secret.iter().any(|b| matches!(b, b'\n' | b'\r' | b'\t' | 0)) => {
+            let label = "it has a line break, a tab or a NUL byte inside, where ipmitool ends a password";
+            Some((label.into(), "write the password on one line, without CR; if it has a tab, set another in the BMC"))
         }
         n if n > LONGEST => Some((
             format!("it has {n} bytes, IPMI carries at most {LONGEST}"),
