@@ -22,7 +22,7 @@ pub use ec2::{Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
 pub use gate::{IscsiAcl, NfsExport};
 pub use openstack::{OpenstackPower, OpenstackVolume};
-pub use redfish::RedfishAgent;
+pub use redfish::{IdentityCheck, Login, RedfishAgent, SystemName};
 pub use scsi_pr::ScsiPr;
 pub use tls::Trust;
 
