@@ -27,8 +27,7 @@ async fn an_hour_of_probes_with_a_third_of_the_answers_cut_off_holds_one_slot_an
     let mut requests = 0_u32;
     let script: Script = Box::new(move |_, _| {
         requests += 1;
-        // Not in step with the number of requests of one probe.
-        if requests * 7 % 3 == 0 { Act::Cut((requests as usize * 37) % 100) } else { Act::Pass }
+        if requests.is_multiple_of(3) { Act::Cut((requests as usize * 37) % 100) } else { Act::Pass }
     });
     let fake = Fake::plain(two(), PASSWORD, script);
     let agent = agent(&fake, LIMIT);

@@ -111,7 +111,7 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<RedfishAgent> {
     let trust = tls::trust(s, &url, f);
     let url = s.require(url, "url", "\"https://bmc-heron.example.net\"", f);
     let url = url.filter(|url| is_bare(s, url, f));
-    let system = s.string("system", f);
+    let system = named(s.string("system", f), f);
     let user = s.string("user", f);
     let user = s.require(user, "user", "\"fence\"", f).filter(|user| is_carried(user, f));
     let password = password::read(s, f);
@@ -126,7 +126,7 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<RedfishAgent> {
     }
     Some(RedfishAgent {
         url: url?.value,
-        system: named(system, f)?,
+        system: system?,
         user: user?.value,
         password: password?,
         login: login.value_or(Login::Session),

@@ -241,6 +241,12 @@ impl<'a> Aim<'a> {
         Trouble::Login(format!("the service refuses user and password: {said}"))
     }
 
+    /// Whether no session could come to help: then a refusal of Basic is one of user and password.
+    fn basic_alone(&self) -> bool {
+        let sessionless = self.device.line.known_root().is_some_and(|root| root.sessionless);
+        sessionless || self.device.config.login == Login::Basic
+    }
+
     /// After a 401: `Ok` when it is worth asking again at once.
     async fn turned_away(&self, credential: &Credential, reply: &Reply) -> Result<(), Trouble> {
         let said = self.device.line.scrub(&reply.told());
@@ -249,7 +255,7 @@ impl<'a> Aim<'a> {
                 self.device.line.forget(*number).await;
                 Ok(())
             }
-            Credential::Basic if self.device.config.login == Login::Basic => Err(self.refused(&said)),
+            Credential::Basic if self.basic_alone() => Err(self.refused(&said)),
             Credential::Basic => {
                 let why = self.state().basic.take().unwrap_or_default();
                 self.state().basic_refused = true;

@@ -152,7 +152,7 @@ impl Line {
         let mut basic = HeaderValue::from_str(&format!("Basic {}", encoded.as_str())).map_err(|e| e.to_string())?;
         basic.set_sensitive(true);
         let quoted = Value::String(text.clone()).to_string();
-        let escaped = Secret::new(quoted[1..quoted.len() - 1].as_bytes().to_vec());
+        let escaped = Secret::new(quoted.as_bytes()[1..quoted.len() - 1].to_vec());
         Ok(Line {
             client,
             url: url.clone(),
@@ -230,6 +230,10 @@ impl Line {
 
     async fn login(self: &Arc<Self>, mut slot: OwnedMutexGuard<Slot>) -> Result<Credential, NoSession> {
         let root = self.root().await.map_err(|silence| NoSession::Silent(silence.why))?;
+        if root.sessionless {
+            // Some answer 401 to a login at a place that they do not have.
+            return Err(NoSession::Unavailable("the service has no sessions (says its root)".to_owned()));
+        }
         let path = root.sessions.as_deref().unwrap_or(SESSIONS);
         let body = Some(json!({ "UserName": self.user, "Password": self.password }));
         let reply = match self.send(Ask { method: Method::POST, path, body, if_match: None }, None).await {

@@ -126,6 +126,8 @@ pub fn action_info(body: &[u8]) -> Option<Vec<String>> {
 pub struct Root {
     pub systems: Option<String>,
     pub sessions: Option<String>,
+    /// It has a root that can be read, and no word of sessions in it.
+    pub sessionless: bool,
     /// "Contoso BMC, Redfish 1.6.0"
     pub about: String,
 }
@@ -135,7 +137,9 @@ pub fn root(body: &[u8]) -> Root {
     let link = |v: &Value| v["@odata.id"].as_str().map(str::to_owned);
     let version = value["RedfishVersion"].as_str().map(|v| format!("Redfish {v}"));
     let named = [&value["Vendor"], &value["Product"]].into_iter().filter_map(Value::as_str).map(str::to_owned);
+    let silent = link(&value["Links"]["Sessions"]).is_none() && link(&value["SessionService"]).is_none();
     Root {
+        sessionless: silent && link(&value["Systems"]).is_some(),
         systems: link(&value["Systems"]),
         sessions: link(&value["Links"]["Sessions"]),
         about: named.chain(version).collect::<Vec<_>>().join(", "),
