@@ -41,7 +41,22 @@ pub fn mask(source: &str) -> String {
         masked.push_str(&line[..from]);
         masked.extend(line[from..].chars().flat_map(stars));
     }
-    masked
+    mask_logins(&masked)
+}
+
+/// `https://user:secret@host` is refused, and its message quotes the line.
+fn mask_logins(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://").map(|at| at + 3) {
+        let ends = |c: char| matches!(c, '/' | '"' | '\'') || c.is_whitespace();
+        let end = rest[at..].find(ends).map_or(rest.len(), |end| at + end);
+        let host = rest[at..end].rfind('@').map_or(at, |sign| at + sign);
+        masked.push_str(&rest[..at]);
+        masked.extend(rest[at..host].chars().flat_map(stars));
+        rest = &rest[host..];
+    }
+    masked + rest
 }
 
 /// The delimiter of the multi-line string that is open after this rest of a line.
@@ -125,5 +140,14 @@ mod tests {
             assert!(!mask(line).contains("hush"), "{line}");
         }
         assert!(!mask("agent = { user = 'x', 'api-token' = 'hush' }\n").contains("hush"));
+    }
+
+    #[test]
+    fn a_login_within_a_url_is_masked_and_the_host_is_not() {
+        let source = "url = \"https://fence:kelp@reef@203.0.113.11/a@b\" # see http://x/y@z\n";
+        let masked = mask(source);
+        assert_eq!(masked.len(), source.len());
+        assert!(!masked.contains("kelp") && !masked.contains("reef"), "{masked}");
+        assert!(masked.contains("@203.0.113.11/a@b\" # see http://x/y@z"), "{masked}");
     }
 }

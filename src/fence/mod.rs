@@ -45,6 +45,7 @@ pub use manual::Manual;
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use plan::{Entry, FencePlan, Order, Report};
 pub use proving::{Proven, Proving};
+pub use redfish::Redfish;
 pub use secret::{Secret, SecretError};
 
 /// An answer that comes later. Dropping it ends the work and kills its children.

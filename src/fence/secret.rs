@@ -66,6 +66,11 @@ impl Secret {
         self.0.clone()
     }
 
+    /// For a header of HTTP.
+    pub fn base64(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(&*self.0))
+    }
+
     /// `text` without this secret: plain, base64, hexadecimal or URL-encoded (casebook C34, redaction by value).
     pub fn scrub(&self, text: &str) -> String {
         if self.0.is_empty() {

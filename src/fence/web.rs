@@ -230,6 +230,9 @@ fn words(why: &CertificateError) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("it is for another name ({why})")
         }
+        CertificateError::BadSignature => {
+            "a signature is wrong: the server, or an issuer, does not hold the key".to_owned()
+        }
         CertificateError::Other(OtherError(inner)) => inner.to_string(),
         // The library may add reasons; each tells itself.
         other => other.to_string(),

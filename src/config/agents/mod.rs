@@ -22,7 +22,7 @@ pub use ec2::{Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
 pub use gate::{GateClient, IscsiAcl, NfsExport};
 pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
-pub use redfish::RedfishAgent;
+pub use redfish::{Login, RedfishAgent, SystemName};
 pub use scsi_pr::ScsiPr;
 pub use tls::Trust;
 

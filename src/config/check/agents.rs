@@ -72,8 +72,22 @@ fn kind(raw: &raw::Agent, f: &mut Findings) -> Option<AgentKind> {
         Kind::Ipmi => ipmi(raw, raw.ipmi.as_ref()?, f).map(AgentKind::Ipmi),
         Kind::Exec => exec(raw, raw.exec.as_ref()?, f).map(AgentKind::Exec),
         Kind::Manual => Some(AgentKind::Manual),
-        _ => raw.other.clone(),
+        _ => raw.other.clone().filter(|kind| reads_in_time(raw, kind, f)),
     }
+}
+
+/// An attempt that cannot even read its device often enough never proves anything.
+fn reads_in_time(raw: &raw::Agent, kind: &AgentKind, f: &mut Findings) -> bool {
+    let needed = kind.facts().map_or(Span::ZERO, |facts| facts.reading());
+    let timeout = raw.timeout.value_or(TIMEOUT);
+    if needed < timeout || raw.timeout.is_bad() {
+        return true;
+    }
+    let finding = Finding::error("the agent could not finish its readings within its limit");
+    let finding = finding.at(raw.timeout.span().unwrap_or(&raw.span), "too slow");
+    let finding = finding.note(format!("stable_reads · poll = {needed}, `timeout` is {timeout}"));
+    f.push(finding.help("shorten `poll`, or lengthen `timeout`"));
+    false
 }
 
 /// A kind that always protects the same says so; one that may do either has to be told.
