@@ -67,6 +67,14 @@ impl Finding {
         self
     }
 
+    /// Another place that takes part, if it stands in the file at all.
+    pub fn with_some(self, span: Option<&Range<usize>>, label: impl Into<String>) -> Finding {
+        match span {
+            Some(span) => self.with(span, label),
+            None => self,
+        }
+    }
+
     pub fn note(mut self, text: impl Into<String>) -> Finding {
         self.notes.push(text.into());
         self

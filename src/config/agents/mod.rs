@@ -7,8 +7,10 @@ mod ec2;
 mod fence_agent;
 mod gate;
 mod openstack;
+mod password;
 mod redfish;
 mod scsi_pr;
+mod tls;
 
 use super::checked::{AgentKind, ExecAgent, IpmiAgent, SecretSource};
 use super::raw::Kind;
@@ -22,6 +24,7 @@ pub use gate::{IscsiAcl, NfsExport};
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use redfish::RedfishAgent;
 pub use scsi_pr::ScsiPr;
+pub use tls::Trust;
 
 /// What the rest of this room must know of an agent, whatever its kind.
 pub trait Facts {
