@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use super::agents::{
-    Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr, Trust,
+    Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume,
+    RedfishAgent, ScsiPr, Trust,
 };
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
