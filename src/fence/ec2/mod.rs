@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   power ─┬─ describe ─ api ─┬─ credentials (file, environment file) ─ imds (role of this instance, version 2 only)
-//!   volume ┘                  └─ xml, words (what an error of EC2 means)
+//!   volume ┴─ prove           └─ xml, words (what an error of EC2 means)
 //! ```
 //!
 //! What EC2 answers to a command is no proof: it accepts a stop that hangs and a detach that the guest holds up for
@@ -14,6 +14,7 @@ mod credentials;
 mod describe;
 mod imds;
 mod power;
+mod prove;
 mod volume;
 mod words;
 mod xml;

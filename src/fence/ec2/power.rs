@@ -10,6 +10,7 @@ use super::super::drive::{Answer, Switch, drive, settled};
 use super::super::{Agent, Attempt, FenceError, Health, Outcome, Pending, Reading, Setup};
 use super::api::{Api, Request};
 use super::describe::{self, Instance, instance_request};
+use super::prove::{denied, lifetime, misnamed};
 use super::words::Failure;
 use super::xml::Element;
 use crate::config;
@@ -90,7 +91,21 @@ impl Ec2Power {
             Some(why) => health.fault(why),
             None => health,
         };
-        lifetime(&self.api, attempt, health).await
+        let health = misnamed(&self.api, self.config.other_instance.as_deref(), health).await;
+        lifetime(&self.api, attempt, self.protection(attempt, health).await).await
+    }
+
+    /// A dry run looks at the permission only and does not see stop protection.
+    async fn protection(&self, attempt: &Attempt, health: Health) -> Health {
+        let id = &self.config.instance;
+        let request = Request::new("DescribeInstanceAttribute", id).with("InstanceId", id);
+        match self.api.call(&request.with("Attribute", "disableApiStop"), attempt).await {
+            Ok(root) if root.at(&["disableApiStop", "value"]) == "true" => health.fault(format!(
+                "stop protection is on: EC2 will not stop {id}; aws ec2 modify-instance-attribute --no-disable-api-stop"
+            )),
+            Ok(_) => health,
+            Err(failure) => health.note(format!("whether stop protection is on is not known: {}", failure.text())),
+        }
     }
 }
 
@@ -186,38 +201,6 @@ pub fn noted(request: &Request, told: Result<Element, Failure>, attempt: &Attemp
         Answer::Accepted | Answer::Failed => attempt.note(&request.to_string(), text),
     }
     answer
-}
-
-/// Tries an action without doing it; `Some` says why EC2 would not.
-pub async fn denied(api: &Api, request: Request, attempt: &Attempt) -> Option<String> {
-    let request = request.dry();
-    let (text, fault) = match api.call(&request, attempt).await {
-        Ok(_) => {
-            let text = format!("{request}: carried out instead of only tried; this service must not be used");
-            (text.clone(), Some(text))
-        }
-        Err(failure) => match failure.code() {
-            Some("DryRunOperation") => ("allowed".to_owned(), None),
-            // The permission was looked at first; what is in the way is the state of now.
-            Some(code)
-                if code.starts_with("Incorrect") || code == "VolumeInUse" || code.starts_with("InvalidAttachment") =>
-            {
-                (format!("allowed, though not now: {}", failure.text()), None)
-            }
-            Some(_) | None => (failure.text().to_owned(), Some(format!("{request}: {}", failure.text()))),
-        },
-    };
-    attempt.note(&request.to_string(), &text);
-    fault
-}
-
-/// Keys that end in the middle of an attempt are found before it.
-pub async fn lifetime(api: &Api, attempt: &Attempt, health: Health) -> Health {
-    let Some((imds, now)) = api.source.imds().zip(attempt.now()) else { return health };
-    match imds.too_short(now).await {
-        Some(why) => health.fault(why),
-        None => health,
-    }
 }
 
 fn is_going(state: &str) -> bool {

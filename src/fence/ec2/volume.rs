@@ -15,7 +15,8 @@ use super::super::drive::{Answer, Switch, drive, settled};
 use super::super::{Agent, Attempt, FenceError, Health, Outcome, Pending, Reading, Setup};
 use super::api::{Api, Request};
 use super::describe::{self, Instance, Volume, instance_request, volume_request};
-use super::power::{command, denied, lifetime, noted};
+use super::power::{command, noted};
+use super::prove::{denied, lifetime, misnamed};
 use super::words::Failure;
 use crate::config;
 use crate::core::{Scope, Token};
@@ -26,11 +27,18 @@ pub struct Ec2Volume {
     scope: Scope,
     api: Api,
     config: config::Ec2Volume,
+    /// The node that runs it is the target: it lets itself in.
+    at_home: bool,
 }
 
 impl Ec2Volume {
     pub fn new(setup: Setup<'_>, config: &config::Ec2Volume) -> Result<Ec2Volume, FenceError> {
-        Ok(Ec2Volume { scope: setup.scope, api: Api::new(setup, &config.access)?, config: config.clone() })
+        Ok(Ec2Volume {
+            scope: setup.scope,
+            api: Api::new(setup, &config.access)?,
+            config: config.clone(),
+            at_home: setup.target == setup.caller,
+        })
     }
 
     fn about(&self, word: &str) -> String {
@@ -166,6 +174,8 @@ impl Agent for Ec2Volume {
             }
             let health = self.permissions(attempt, health).await;
             let health = self.instances(attempt, &volume, health).await;
+            let own = if self.at_home { &self.config.instance } else { &self.config.other_instance };
+            let health = misnamed(&self.api, Some(own), health).await;
             lifetime(&self.api, attempt, health).await
         })
     }

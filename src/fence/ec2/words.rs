@@ -44,12 +44,15 @@ impl Failure {
 
     /// EC2 does not let these keys do it.
     pub fn is_denied(&self) -> bool {
-        self.code() == Some("UnauthorizedOperation")
+        self.code().is_some_and(|code| DENIED.contains(&code))
     }
 }
 
+/// The policy says no; EC2 uses the first word, services that speak its protocol the second.
+const DENIED: [&str; 2] = ["UnauthorizedOperation", "AccessDenied"];
+
 fn is_no(code: &str) -> bool {
-    let plain = ["UnauthorizedOperation", "OperationNotPermitted", "UnsupportedOperation", "VolumeInUse"];
+    let plain = [DENIED[0], DENIED[1], "OperationNotPermitted", "UnsupportedOperation", "VolumeInUse"];
     plain.contains(&code) || ["Incorrect", "InvalidParameter", "UnknownParameter"].iter().any(|p| code.starts_with(p))
 }
 
@@ -74,7 +77,7 @@ pub type Skew = Option<i64>;
 /// The meaning first, since long texts are cut at their end.
 pub fn explain(action: &str, region: &str, code: &str, message: &str, skew: Skew) -> String {
     let meaning = match code {
-        "UnauthorizedOperation" => format!("these keys may not do it: allow ec2:{action} in their policy"),
+        _ if DENIED.contains(&code) => format!("these keys may not do it: allow ec2:{action} in their policy"),
         "AuthFailure" | "InvalidClientTokenId" | "MissingAuthenticationToken" if !is_off(skew) => {
             "EC2 does not know these keys or their signature: wrong, withdrawn, or not of this partition".to_owned()
         }
