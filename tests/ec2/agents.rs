@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::config::{self, AgentKind};
 use leasehold::core::{AgentSet, FenceResult, NodeId, Span, Token};
 use leasehold::fence::{
-    Agent, Attempt, Ec2Power, Ec2Volume, Entry, Evidence, FencePlan, Health, Order, Outcome, Setup,
+    Agent, Attempt, Ec2Power, Ec2Volume, Entry, Evidence, FenceError, FencePlan, Health, Order, Outcome, Setup,
 };
 use tempfile::TempDir;
 
@@ -91,18 +91,22 @@ impl Kit {
     }
 
     pub fn build(&self) -> Built {
+        self.try_build().unwrap()
+    }
+
+    pub fn try_build(&self) -> Result<Built, FenceError> {
         let checked = config::parse("leasehold.toml", &self.text).unwrap_or_else(|wrong| panic!("{wrong}"));
         let configured = checked.config.fence.agents.iter().find(|a| a.name == "ec2").unwrap();
         let (name, scope, limit) = (configured.name.as_str(), configured.scope, configured.timeout);
         let setup = Setup { name, scope, limit, target: "heron", caller: "plover" };
         let agent: Arc<dyn Agent> = match &configured.kind {
-            AgentKind::Ec2Power(power) => Arc::new(Ec2Power::new(setup, power).unwrap()),
-            AgentKind::Ec2Volume(volume) => Arc::new(Ec2Volume::new(setup, volume).unwrap()),
+            AgentKind::Ec2Power(power) => Arc::new(Ec2Power::new(setup, power)?),
+            AgentKind::Ec2Volume(volume) => Arc::new(Ec2Volume::new(setup, volume)?),
             other => panic!("another kind: {other:?}"),
         };
         // The whole configuration builds a plan too.
-        FencePlan::new(&checked.config, NodeId::Second).unwrap();
-        Built { agent, limit }
+        FencePlan::new(&checked.config, NodeId::Second)?;
+        Ok(Built { agent, limit })
     }
 }
 

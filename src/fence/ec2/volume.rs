@@ -157,7 +157,7 @@ impl Agent for Ec2Volume {
     }
 
     fn on<'a>(&'a self, _token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome> {
-        Box::pin(async move { drive(&Attach { agent: self, holder: Mutex::default() }, Reading::On, attempt).await })
+        Box::pin(async move { drive(&Attach(self), Reading::On, attempt).await })
     }
 
     fn prove<'a>(&'a self, attempt: &'a Attempt) -> Pending<'a, Health> {
@@ -238,37 +238,29 @@ impl Switch for Detach<'_> {
 
 /// On the way to an attachment.
 #[derive(Debug)]
-struct Attach<'a> {
-    agent: &'a Ec2Volume,
-    /// Who holds the volume, if it is somebody else's alone.
-    holder: Mutex<Option<String>>,
-}
+struct Attach<'a>(&'a Ec2Volume);
 
 impl Switch for Attach<'_> {
     async fn read(&self, attempt: &Attempt) -> Reading {
-        let own = &self.agent.config.instance;
-        self.agent
+        let own = &self.0.config.instance;
+        self.0
             .look(attempt, |volume| {
-                let others = volume.attachments.iter().filter(|a| a.instance != *own && !volume.multi_attach);
-                let holder = others.map(|a| a.instance.clone()).next();
-                *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
-                (volume.told(), attached(volume, own))
+                let told = volume.told();
+                match volume.attachments.iter().find(|a| a.instance != *own && !volume.multi_attach) {
+                    // What EC2 would say is not asked: a look-alike may well move the volume.
+                    Some(other) => (format!("{told}: not free: {} has it", other.instance), Reading::Unknown),
+                    None => (told, attached(volume, own)),
+                }
             })
             .await
     }
 
     async fn switch(&self, _to: Reading, attempt: &Attempt) -> Answer {
-        let request = self.agent.attach();
-        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(holder) = holder {
-            attempt.refusal(&format!("{request} (not sent)"), &format!("not free: {holder} has the volume"), None);
-            return Answer::Refused;
-        }
-        command(&self.agent.api, &request, attempt).await
+        command(&self.0.api, &self.0.attach(), attempt).await
     }
 
     fn pace(&self) -> (u32, Duration) {
-        self.agent.pace()
+        self.0.pace()
     }
 }
 
