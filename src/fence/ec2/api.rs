@@ -12,7 +12,7 @@ use super::super::web::{self, Limits};
 use super::super::{Attempt, FenceError, Setup};
 use super::credentials::{Keys, Source};
 use super::imds::Imds;
-use super::words::{Failure, Skew, explain, is_later};
+use super::words::{Failure, Skew, explain, is_later, short};
 use super::xml::Element;
 use crate::config::Ec2Access;
 
@@ -153,18 +153,23 @@ impl Api {
         let root = Element::parse(body);
         if let Some(root) = root.as_ref().filter(|_| status == 200) {
             let wanted = format!("{}Response", request.action);
-            return if root.name == wanted { Ok(root.clone()) } else { Err(strange(status, &root.name)) };
+            return if root.name == wanted {
+                Ok(root.clone())
+            } else {
+                Err(strange(status, &short(&keys.scrub(&root.name))))
+            };
         }
         let error = root.as_ref().and_then(|root| root.child("Errors")?.child("Error"));
         let (code, message) = error.map_or(("", ""), |e| (e.at(&["Code"]), e.at(&["Message"])));
-        if is_later(status, code) {
-            return Err(Failure::Busy(keys.scrub(&format!("EC2 asks to wait ({status} {code}): {message}"))));
+        let (code, message) = (short(&keys.scrub(code)), short(&keys.scrub(message)));
+        if is_later(status, &code) {
+            return Err(Failure::Busy(format!("EC2 asks to wait ({status} {code}): {message}")));
         }
         if code.is_empty() {
-            return Err(strange(status, &keys.scrub(&String::from_utf8_lossy(body))));
+            return Err(strange(status, &short(&keys.scrub(&String::from_utf8_lossy(body)))));
         }
-        let text = keys.scrub(&explain(request.action, &self.region, code, message, skew));
-        Err(Failure::Said { code: code.to_owned(), text })
+        let text = explain(request.action, &self.region, &code, &message, skew);
+        Err(Failure::Said { code, text })
     }
 }
 

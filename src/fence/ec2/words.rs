@@ -71,6 +71,24 @@ pub fn is_later(status: u16, code: &str) -> bool {
     codes.contains(&code) || matches!(status, 429 | 500 | 502 | 503 | 504) && code.is_empty()
 }
 
+/// The longest text that is told of an answer, in characters. It goes into faults that people read, not only into
+/// evidence that is cut anyway.
+const LONGEST_TEXT: usize = 300;
+
+/// What a denied request is told in addition, for a decoder only: a kilobyte that no person can read.
+const ENCODED: &str = "Encoded authorization failure message";
+
+/// One line of a text from outside, cut. Secrets must be out of it already: half of one could not be found any more.
+pub fn short(text: &str) -> String {
+    let readable = text.split(ENCODED).next().unwrap_or_default();
+    let line = readable.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(LONGEST_TEXT).collect();
+    if line.chars().count() > LONGEST_TEXT {
+        shown.push('…');
+    }
+    shown
+}
+
 /// How far this node's clock is from EC2's, in seconds; positive: ahead.
 pub type Skew = Option<i64>;
 
@@ -138,6 +156,13 @@ mod tests {
             said("SignatureDoesNotMatch", Some(2)).starts_with("the secret key is wrong (this node's clock is right)")
         );
         assert!(said("SignatureDoesNotMatch", None).contains("or this node's clock is"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_what_nobody_can_read_is_left_out() {
+        assert_eq!(short("not\n authorized. Encoded authorization failure message: abc"), "not authorized.");
+        assert_eq!(short(&"x".repeat(5000)).chars().count(), LONGEST_TEXT + 1);
+        assert_eq!(short("\x1b[31mred"), "[31mred");
     }
 
     #[test]
