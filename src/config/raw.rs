@@ -134,7 +134,7 @@ const KINDS: [(&str, Kind); 12] = [
 ];
 
 /// Where a kind's device is named, in the order of asking.
-const ADDRESS_KEYS: [&str; 4] = ["address", "url", "server", "endpoint"];
+const ADDRESS_KEYS: [&str; 5] = ["address", "url", "server", "instance", "endpoint"];
 
 #[derive(Debug)]
 pub struct Agent {

@@ -1,12 +1,14 @@
 //! What one agent sent and read in one attempt, and the verdict that follows from it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use crate::core::{SystemUuid, Token};
 
 use super::{Outcome, Reading};
 
-/// Tells the time of day for the evidence. The clock belongs to another room; the daemon hands it in.
+/// Tells the time of day (RFC 3339) for the evidence, and for requests that are signed with it. The clock belongs to
+/// another room; the daemon hands it in.
 pub type Stamp = fn() -> String;
 
 /// The longest text kept of one answer, in characters: a page of HTML is no evidence.
@@ -56,6 +58,11 @@ impl Attempt {
     /// The UUID of the machine that is meant, if it ever told it. An agent whose device names another one sends nothing.
     pub fn expected(&self) -> Option<SystemUuid> {
         self.expected
+    }
+
+    /// The time of day, for requests that must be dated; `None` without a clock that tells it.
+    pub fn now(&self) -> Option<SystemTime> {
+        (self.stamp)().parse::<jiff::Timestamp>().ok()?.try_into().ok()
     }
 
     pub fn agent(&self) -> &str {

@@ -36,6 +36,7 @@ use crate::core::{AgentSet, Scope, Span, Take, TakeResult, Token};
 use crate::process::Untrusted;
 
 pub use attempt::{Attempt, Evidence, Stamp};
+pub use ec2::{Ec2Power, Ec2Volume};
 pub use exec::Exec;
 pub use fence_agent::{FenceAgent, metadata_of};
 pub use health::Health;

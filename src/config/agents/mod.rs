@@ -18,7 +18,7 @@ use super::secrets;
 use super::value::{Findings, Section};
 use crate::core::{Scope, Span};
 
-pub use ec2::{Ec2Power, Ec2Volume};
+pub use ec2::{Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
 pub use gate::{GateClient, IscsiAcl, NfsExport};
 pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
