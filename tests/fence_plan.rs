@@ -47,6 +47,7 @@ fn config(agents: Vec<Agent>) -> Config {
             plan: Plan::Node { access: true },
             first: FirstShooter::Primary,
             power_on: PowerOn::Never,
+            probe_interval: Span::from_secs(60),
             agents,
         },
         resources: Vec::new(),

@@ -24,7 +24,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("guard", &["core", "config", "os", "resource"]),
     ("daemon", &["core", "wire", "config", "fence", "resource", "os", "control", "guard", "process"]),
     ("sim", &["core", "wire"]),
-    ("cli", &["core", "control", "config", "sim", "wire", "daemon", "guard", "os::clock", "os::log"]),
+    ("cli", &["core", "control", "config", "sim", "wire", "daemon", "guard", "os::clock", "os::log", "fence::journal"]),
 ];
 
 /// The deciding part of the core: only those who run it may name it, everyone else takes plain types.

@@ -319,7 +319,25 @@ pub struct Failover {
 #[derive(Debug, ClapArgs)]
 pub struct Fence {
     #[command(flatten)]
+    pub history: History,
+
+    #[command(flatten)]
     pub wait: Wait,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct History {
+    /// Shoot nobody: show what every fence attempt of this node sent and read, and verify that record
+    #[arg(long, conflicts_with_all = ["no_wait", "timeout"])]
+    pub history: bool,
+
+    /// With --history: print it as one JSON object, which docs/fencing.md describes
+    #[arg(long, requires = "history")]
+    pub json: bool,
+
+    /// With --history: only the newest attempts
+    #[arg(short = 'n', long = "last", value_name = "COUNT", requires = "history")]
+    pub last: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, ClapArgs)]

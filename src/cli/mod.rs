@@ -14,6 +14,7 @@ mod exit;
 pub mod explain;
 mod failover;
 mod fence;
+pub mod fence_history;
 mod follow;
 mod freeze;
 mod init_record;
@@ -73,6 +74,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),
+        Command::Fence(options) if options.history.history => fence_history::run(&global.config, &options.history, out),
         Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
         Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),
         Command::Freeze => freeze::freeze(&socket::of(&global), out),

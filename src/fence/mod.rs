@@ -6,6 +6,8 @@
 //!            └─ drive: read, switch, read until it holds
 //! ```
 //!
+//! Every attempt ends in the [`journal`]; and long before one is needed, each agent is proven again and again.
+//!
 //! No command's answer is ever a proof; only a reading is (casebook C01, C02). What was sent and what was read goes
 //! into an [`Attempt`], from which the verdict is drawn even when the time runs out in the middle. Secrets leave this
 //! room only through the stdin of the program that needs them.
@@ -19,12 +21,16 @@ mod gate;
 mod health;
 mod identity;
 mod ipmi;
+pub mod journal;
 mod manual;
 mod openstack;
 mod plan;
+mod prove;
 mod redfish;
 mod scsi_pr;
 mod secret;
+mod trail;
+mod turns;
 mod web;
 
 use std::fmt;
@@ -40,6 +46,7 @@ pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
 pub use plan::{Entry, FencePlan, Order, Report};
+pub use prove::Probed;
 pub use secret::{Secret, SecretError};
 
 /// An answer that comes later. Dropping it ends the work and kills its children.

@@ -2,7 +2,7 @@
 
 use super::findings::{Finding, Level, can_fail_over, findings, server};
 use crate::cli::page::{Page, Paint, age, short};
-use crate::control::{Contact, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
+use crate::control::{Contact, Fencing, FencingState, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
 
 /// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
 pub fn render(status: &Status, width: usize, colour: bool) -> String {
@@ -154,8 +154,10 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
     });
     let evidence = status.last_proof.iter().flat_map(|proof| &proof.evidence).next_back();
     let stalls = &status.stalls;
+    let agents: Vec<String> = status.fencing.iter().map(agent).collect();
     let mut rows = vec![
         vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
+        vec!["fencing".into(), if agents.is_empty() { "by an operator only".into() } else { agents.join(", ") }],
         vec!["last proof".into(), proof],
     ];
     rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
@@ -168,6 +170,16 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
     ]);
     rows
+}
+
+fn agent(agent: &Fencing) -> String {
+    let name = &agent.agent;
+    match (agent.state, agent.age_ms) {
+        (FencingState::Proven, Some(ms)) => format!("{name} proven {} ago", age(ms)),
+        (FencingState::Failing, _) => format!("{name} FAILING"),
+        (FencingState::Proven | FencingState::Never, _) if agent.kind == "manual" => format!("{name} asks a person"),
+        (FencingState::Proven | FencingState::Never, _) => format!("{name} not proven yet"),
+    }
 }
 
 fn state(state: ResourceState) -> &'static str {
