@@ -59,6 +59,10 @@ fn from_standby() -> Status {
     status.lease.left_ms = None;
     status.lease.promised_ms = Some(11_800);
     status.resources.iter_mut().for_each(|resource| resource.state = ResourceState::Stopped);
+    for agent in &mut status.fencing {
+        agent.agent = agent.agent.replace("plover", "heron");
+        agent.target = "heron".into();
+    }
     status
 }
 
@@ -226,10 +230,6 @@ fn an_agent_that_is_not_proven_is_a_warning_while_another_level_is() {
 #[test]
 fn a_standby_that_cannot_fence_says_that_it_would_not_take_over() {
     let mut status = from_standby();
-    for agent in &mut status.fencing {
-        agent.agent = agent.agent.replace("plover", "heron");
-        agent.target = "heron".into();
-    }
     failing(&mut status, 0, "login refused: the password is wrong", Some(312_000));
     failing(&mut status, 1, "its state cannot be read (status → no answer from 10.1.1.20)", None);
     status.can_fence = Some(false);

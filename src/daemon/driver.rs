@@ -63,6 +63,7 @@ impl Driver {
     pub async fn run(mut self, mut sources: Sources, alarm: Alarm) {
         let mut buffer = [0u8; RECEIVE_BUFFER];
         let mut turn = 0;
+        self.picture.distrust(self.node.status(clock::now()).distrusted);
         self.put_into_effect();
         self.notifier.ready();
         while !self.finished {

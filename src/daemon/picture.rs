@@ -9,7 +9,7 @@ use crate::control::{
     self, Alarm, Blocked, CanFailOver, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease, LeaseKind, Me,
     Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict, Version,
 };
-use crate::core::{Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
+use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
 use crate::fence::{self, journal::News};
 use crate::os::clock;
 use crate::os::links::Link;
@@ -99,6 +99,11 @@ impl Picture {
         self.write_error = error.or(self.write_error.take());
     }
 
+    /// Agents of which the record says that they once lied.
+    pub fn distrust(&mut self, liars: AgentSet) {
+        self.proofs.distrust(liars);
+    }
+
     /// Gives what an operator has to hear of it.
     pub fn note_probed(&mut self, probed: fence::Probed, now: Instant) -> Vec<Told> {
         self.proofs.note(probed, self.heard_since, now)
@@ -140,6 +145,8 @@ impl Picture {
         match event {
             Event::ContactMade { .. } | Event::ContactRegained => self.heard_since = Some(clock::now()),
             Event::PeerLost { .. } => self.heard_since = None,
+            Event::DeviceLied { agents, .. } => self.proofs.distrust(*agents),
+            Event::AlarmsCleared => self.proofs.trust_all(),
             _ => {}
         }
         match event {

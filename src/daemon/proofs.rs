@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 
 use crate::config::{AgentKind, Config};
 use crate::control::{Fencing, FencingState, Reason};
-use crate::core::{Instant, NodeId, Plan, Role, Scope, Severity, Span};
+use crate::core::{AgentSet, Instant, NodeId, Plan, Role, Scope, Severity, Span};
 use crate::fence::{Identity, Probed, Reading};
 
 use super::note::Told;
 
 /// A proof counts for so many intervals: one look may be lost, or give way to an attempt, without an alarm.
 const GOOD_FOR: u64 = 3;
+
+/// What is said of an agent whose word does not count any more.
+const LIED: &str = "it once confirmed what was not so; mend it, then `leasehold clear-alarms`";
 
 /// All agents that this node runs, with their proofs.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub struct Proofs {
     started: Instant,
     peer: String,
     aims: Vec<Aim>,
+    liars: AgentSet,
     told_cannot: bool,
 }
 
@@ -72,8 +76,19 @@ impl Proofs {
             started: now,
             peer: config.node(me.peer()).name.clone(),
             aims: aims.collect(),
+            liars: AgentSet::EMPTY,
             told_cannot: false,
         }
+    }
+
+    /// Agents that once confirmed what was not so prove nothing until an operator clears them.
+    pub fn distrust(&mut self, liars: AgentSet) {
+        self.liars = self.liars.union(liars);
+    }
+
+    /// An operator has cleared them.
+    pub fn trust_all(&mut self) {
+        self.liars = AgentSet::EMPTY;
     }
 
     /// Takes note of a look. `heard_since`: the peer is in contact since then. Gives what an operator has to hear.
@@ -111,13 +126,18 @@ impl Proofs {
         let mut levels: BTreeMap<u32, Vec<&Aim>> = BTreeMap::new();
         let against = self.aims.iter().filter(|aim| aim.at_peer);
         against.for_each(|aim| levels.entry(aim.level).or_default().push(aim));
-        let hopeful = |aim: &&Aim| aim.may_be_good(self.started, self.good_for(), now);
+        let hopeful =
+            |aim: &&Aim| !self.liars.contains(aim.index) && aim.may_be_good(self.started, self.good_for(), now);
         if levels.is_empty() || levels.values().any(|level| level.iter().all(hopeful)) {
             return None;
         }
         let acting = levels.into_values().flatten().filter(|aim| !aim.manual && !hopeful(aim));
-        let why: Vec<String> = acting.map(|aim| aim.trouble(now)).collect();
+        let why: Vec<String> = acting.map(|aim| self.trouble(aim, now)).collect();
         Some(format!("no level of its plan is proven ({})", why.join("; ")))
+    }
+
+    fn trouble(&self, aim: &Aim, now: Instant) -> String {
+        if self.liars.contains(aim.index) { format!("{}: {LIED}", aim.name) } else { aim.trouble(now) }
     }
 
     /// What "cannot fence" means for this node in its role.
@@ -155,7 +175,15 @@ impl Proofs {
     }
 
     pub fn shown(&self, now: Instant) -> Vec<Fencing> {
-        self.aims.iter().map(|aim| aim.shown(self.good_for(), now)).collect()
+        let show = |aim: &Aim| {
+            let mut shown = aim.shown(self.good_for(), now);
+            if self.liars.contains(aim.index) {
+                shown.state = FencingState::Failing;
+                shown.faults.push(LIED.to_owned());
+            }
+            shown
+        };
+        self.aims.iter().map(show).collect()
     }
 }
 
@@ -257,4 +285,139 @@ impl Aim {
 /// In whole seconds: nobody asks for more.
 fn ago(then: Instant, now: Instant) -> Span {
     Span::from_secs(now.since(then).as_ms() / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::Health;
+
+    const BMC: usize = 0;
+    const SUPPLIES: [usize; 2] = [1, 2];
+
+    fn at(seconds: u64) -> Instant {
+        Instant(0).after(Span::from_secs(1000 + seconds))
+    }
+
+    fn aim(index: usize, level: u32) -> Aim {
+        Aim {
+            index,
+            name: format!("agent{index}"),
+            target: "heron".to_owned(),
+            at_peer: true,
+            kind: "exec",
+            level,
+            scope: Scope::Node,
+            manual: false,
+            last: None,
+            good_at: None,
+            told: FencingState::Never,
+        }
+    }
+
+    /// A BMC, then both supplies, looked at every ten seconds.
+    fn proofs() -> Proofs {
+        Proofs {
+            interval: Span::from_secs(10),
+            plan: Plan::Node { access: false },
+            started: at(0),
+            peer: "heron".to_owned(),
+            aims: vec![aim(BMC, 1), aim(SUPPLIES[0], 2), aim(SUPPLIES[1], 2)],
+            liars: AgentSet::EMPTY,
+            told_cannot: false,
+        }
+    }
+
+    fn look(proofs: &mut Proofs, index: usize, health: Health, seconds: u64) -> Vec<&'static str> {
+        let probed = Probed { index, health, identity: Identity::Unknown, evidence: Vec::new() };
+        proofs.note(probed, Some(at(0)), at(seconds)).into_iter().map(|told| told.kind).collect()
+    }
+
+    fn good() -> Health {
+        Health::of(Reading::On)
+    }
+
+    fn bad() -> Health {
+        Health::of(Reading::Unknown)
+    }
+
+    #[test]
+    fn nothing_is_said_before_the_first_look_and_one_whole_level_is_enough() {
+        let mut proofs = proofs();
+        assert_eq!((proofs.can_fence(at(0)), proofs.cannot_fence(at(0))), (None, None));
+        assert_eq!(look(&mut proofs, BMC, bad(), 1), ["agent-failing"]);
+        assert_eq!(look(&mut proofs, SUPPLIES[0], good(), 1), ["agent-proven"]);
+        assert_eq!(proofs.can_fence(at(1)), None, "the other supply was not looked at yet");
+        assert_eq!(look(&mut proofs, SUPPLIES[1], good(), 1), ["agent-proven"]);
+        assert_eq!(proofs.can_fence(at(1)), Some(true));
+    }
+
+    #[test]
+    fn half_a_level_is_none() {
+        let mut proofs = proofs();
+        look(&mut proofs, BMC, bad(), 1);
+        look(&mut proofs, SUPPLIES[0], good(), 1);
+        assert_eq!(look(&mut proofs, SUPPLIES[1], bad(), 1), ["agent-failing", "cannot-fence"]);
+        let why = proofs.cannot_fence(at(1)).unwrap();
+        assert!(why.contains("agent0") && why.contains("agent2") && !why.contains("agent1"), "{why}");
+    }
+
+    #[test]
+    fn a_lost_look_is_forgiven_for_three_intervals_and_told_once() {
+        let mut proofs = proofs();
+        proofs.aims.truncate(1);
+        look(&mut proofs, BMC, good(), 1);
+        assert_eq!(look(&mut proofs, BMC, bad(), 11), ["agent-failing"]);
+        assert_eq!((proofs.can_fence(at(31)), look(&mut proofs, BMC, bad(), 31)), (Some(true), Vec::new()));
+        assert_eq!(look(&mut proofs, BMC, bad(), 32), ["cannot-fence"]);
+        assert_eq!(look(&mut proofs, BMC, bad(), 42), Vec::<&str>::new());
+        assert_eq!(look(&mut proofs, BMC, good(), 52), ["agent-proven", "can-fence"]);
+    }
+
+    #[test]
+    fn a_look_that_never_ends_is_no_proof_either() {
+        let mut proofs = proofs();
+        proofs.aims.truncate(1);
+        assert_eq!(proofs.can_fence(at(31)), Some(false), "never looked at");
+        look(&mut proofs, BMC, good(), 31);
+        assert_eq!((proofs.can_fence(at(61)), proofs.can_fence(at(62))), (Some(true), Some(false)));
+        assert_eq!(proofs.shown(at(62))[0].state, FencingState::Failing);
+    }
+
+    #[test]
+    fn a_device_that_reads_off_what_is_heard_looks_at_another_machine() {
+        let mut proofs = proofs();
+        proofs.aims.truncate(1);
+        assert_eq!(look(&mut proofs, BMC, Health::of(Reading::Off), 5), ["agent-proven"], "it may just have booted");
+        assert_eq!(look(&mut proofs, BMC, Health::of(Reading::Off), 15), ["agent-failing"]);
+        assert!(proofs.shown(at(15))[0].faults[0].contains("another machine"));
+    }
+
+    #[test]
+    fn neither_a_person_nor_a_liar_proves_anything() {
+        let mut proofs = proofs();
+        proofs.aims = vec![aim(BMC, 1), Aim { manual: true, ..aim(9, 2) }];
+        look(&mut proofs, BMC, good(), 1);
+        assert_eq!(proofs.can_fence(at(1)), Some(true));
+        proofs.distrust(AgentSet::EMPTY.with(BMC));
+        assert_eq!(proofs.can_fence(at(1)), Some(false));
+        assert!(proofs.cannot_fence(at(1)).unwrap().contains("clear-alarms"));
+        proofs.trust_all();
+        assert_eq!(proofs.can_fence(at(1)), Some(true));
+        proofs.aims.remove(0);
+        assert_eq!(proofs.can_fence(at(1)), Some(false), "only a person is left");
+    }
+
+    #[test]
+    fn each_role_is_told_what_it_means_for_it() {
+        let mut proofs = proofs();
+        proofs.aims.truncate(1);
+        look(&mut proofs, BMC, bad(), 1);
+        let says = |proofs: &Proofs, role| proofs.hindrance(role, at(1)).map(|reason| reason.text);
+        assert!(says(&proofs, Role::Standby).unwrap().contains("if heron fails, this node does not take over"));
+        assert!(says(&proofs, Role::Primary).unwrap().contains("the service stops here when the lease ends"));
+        proofs.plan = Plan::Yielding;
+        assert_eq!(says(&proofs, Role::Primary), None, "a primary never shoots there");
+        assert!(says(&proofs, Role::Standby).is_some());
+    }
 }

@@ -180,7 +180,7 @@ impl FencePlan {
     /// The highest token in any store; `None` when one of them could not be asked.
     pub async fn highest(&self) -> Option<Token> {
         let stores = self.takers();
-        let mut trail = self.trail(Action::Take, None);
+        let mut trail = self.trail(Action::Probe, None);
         let answers =
             self.each(&stores, &mut trail, |entry, attempt| async move { entry.agent.highest(&attempt).await }).await;
         trail.forget();
@@ -233,7 +233,9 @@ impl FencePlan {
                     Some(entry.agent.on(token, &attempt).await)
                 })
                 .await;
-            outcome = outcomes.into_iter().flatten().find(|o| *o != Outcome::Confirmed).unwrap_or(Outcome::Confirmed);
+            // One that ran out of time does not know: it is not as good as not asked.
+            let known = outcomes.into_iter().map(|o| o.unwrap_or(Outcome::Unknown));
+            outcome = known.fold(Outcome::Confirmed, |so_far, o| if so_far == Outcome::Confirmed { o } else { so_far });
         }
         let (verdict, text) = match outcome {
             Outcome::Confirmed => (Verdict::Confirmed, "it reads on again"),

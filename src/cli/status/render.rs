@@ -56,7 +56,8 @@ fn fail_over(page: &mut Page, status: &Status, found: &[Finding]) {
         let to = if status.me.role == Role::Primary { &status.peer.name } else { &status.me.name };
         return page.wrapped("", &format!("Can I fail over now? Yes, to {to}."), Paint::Green);
     }
-    page.wrapped("", "Can I fail over now? NO:", Paint::Yellow);
+    let paint = if status.can_fence == Some(false) { Paint::Red } else { Paint::Yellow };
+    page.wrapped("", "Can I fail over now? NO:", paint);
     for reason in &status.can_fail_over.reasons {
         page.wrapped("  - ", &reason.text, Paint::Plain);
         let said_above = found.iter().any(|finding| finding.remedy == reason.remedy);
