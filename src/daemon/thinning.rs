@@ -8,6 +8,9 @@ use crate::core::{Event, Instant, Span};
 /// A failure that lasts is told at least this often.
 const AT_LEAST_EVERY: Span = Span::from_secs(3600);
 
+/// Stories told apart; what comes on top counts as one, so that a device with ever new words does not flood either.
+const MOST_STORIES: usize = 16;
+
 /// What becomes of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Weight {
@@ -18,13 +21,16 @@ pub enum Weight {
     Hold,
 }
 
-/// The failures that repeat themselves, by their kind.
+/// The failures that repeat themselves, by their kind and story. Two stories may take turns.
 #[derive(Debug, Default)]
-pub struct Thinning(BTreeMap<String, Repeated>);
+pub struct Thinning {
+    stories: BTreeMap<String, Repeated>,
+    /// The newest of them.
+    last: String,
+}
 
 #[derive(Debug)]
 struct Repeated {
-    how: String,
     count: u64,
     held: u64,
     told_at: Instant,
@@ -34,12 +40,8 @@ impl Thinning {
     /// Weighs an event; `reason` are the last words of the agents, which say how it failed.
     pub fn weigh(&mut self, event: &Event, reason: &str, now: Instant) -> Weight {
         match event {
-            Event::AttemptFailed { result, .. } => {
-                self.failed(event, format!("{result} {}", without_numbers(reason)), now)
-            }
-            Event::TakeFailed { .. } | Event::AccessFailed => {
-                self.failed(event, without_numbers(&event.to_string()), now)
-            }
+            Event::AttemptFailed { result, .. } => self.failed(event, &format!("{result} {reason}"), now),
+            Event::TakeFailed { .. } | Event::AccessFailed => self.failed(event, &event.to_string(), now),
             Event::AttemptStarted { .. } => self.started(now),
             Event::PeerLost { .. }
             | Event::ContactRegained
@@ -47,19 +49,19 @@ impl Thinning {
             | Event::ProofObtained { .. }
             | Event::Promoted { .. }
             | Event::OperatorFence => {
-                self.0.clear();
+                self.stories.clear();
                 Weight::Tell
             }
             _ => Weight::Tell,
         }
     }
 
-    fn failed(&mut self, event: &Event, how: String, now: Instant) -> Weight {
-        let fresh = Repeated { how: how.clone(), count: 0, held: 0, told_at: now };
-        let repeated = self.0.entry(event.kind()).or_insert(fresh);
-        if repeated.how != how {
-            *repeated = Repeated { how, count: 0, held: 0, told_at: now };
-        }
+    fn failed(&mut self, event: &Event, story: &str, now: Instant) -> Weight {
+        let key = format!("{} {}", event.kind(), without_numbers(story));
+        let room = self.stories.len() < MOST_STORIES || self.stories.contains_key(&key);
+        self.last = if room { key } else { event.kind() };
+        let fresh = Repeated { count: 0, held: 0, told_at: now };
+        let repeated = self.stories.entry(self.last.clone()).or_insert(fresh);
         repeated.count += 1;
         if !repeated.is_due(repeated.count, now) {
             repeated.held += 1;
@@ -72,10 +74,10 @@ impl Thinning {
         }
     }
 
-    /// The beginning of an attempt is told if its end will be, should it fail like the ones before.
+    /// The beginning of an attempt is told if its end will be, should it fail like the one before.
     fn started(&self, now: Instant) -> Weight {
-        let failed = self.0.values().find(|r| r.count > 0 && !r.is_due(r.count + 1, now));
-        if failed.is_some() { Weight::Hold } else { Weight::Tell }
+        let held = self.stories.get(&self.last).is_some_and(|r| !r.is_due(r.count + 1, now));
+        if held { Weight::Hold } else { Weight::Tell }
     }
 }
 
@@ -87,7 +89,7 @@ impl Repeated {
 
 /// Times and counts differ from one failure to the next of the same kind.
 fn without_numbers(text: &str) -> String {
-    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+    text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>().replace(" ( times)", "")
 }
 
 #[cfg(test)]
@@ -128,6 +130,16 @@ mod tests {
         let mut told = |reason: &str| thinning.weigh(&FAILED, reason, at(1)) != Weight::Hold;
         assert_eq!([told("no answer"), told("no answer"), told("no answer")], [true, true, false]);
         assert!(told("wrong password"));
+    }
+
+    #[test]
+    fn stories_that_take_turns_or_are_ever_new_do_not_flood() {
+        for stories in [2, 1000_u32] {
+            let mut thinning = Thinning::default();
+            let words = |n: u32| "x".repeat((n % stories) as usize);
+            let told = (0..1000).filter(|n| thinning.weigh(&FAILED, &words(*n), at(1)) != Weight::Hold).count();
+            assert!(told <= 30, "{told} of {stories} stories");
+        }
     }
 
     #[test]
