@@ -17,6 +17,9 @@ use super::note::{Inbox, Note};
 const SPREAD: Duration = Duration::from_millis(50);
 /// A look that gave way to an attempt is made up for this soon; attempts come at the pace of their limits, seconds.
 const GAVE_WAY: Duration = Duration::from_secs(1);
+/// The first look that fails is followed by another one so soon: a hiccup should not stand for a whole interval. Only
+/// one: a BMC may lock out whoever comes again and again with a wrong password.
+const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// Looks wander by this share of the interval, so that two nodes, or a hundred pairs, do not log in at one instant.
 const JITTER_PERCENT: u64 = 20;
 
@@ -36,16 +39,20 @@ pub fn start(plan: &Arc<FencePlan>, agents: &[usize], interval: Span, inbox: &In
 
 async fn again_and_again(plan: Arc<FencePlan>, index: usize, first: Duration, interval: Span, inbox: Inbox) {
     let mut wait = first;
+    let mut was_good = true;
     loop {
         sleep(wait).await;
         let Some(probed) = plan.prove(index).await else {
             wait = GAVE_WAY;
             continue;
         };
+        let is_good = probed.health.is_good();
         if inbox.send(Note::Probed(probed)).is_err() {
             return;
         }
-        wait = jittered(interval, machine::random_u64().unwrap_or_default());
+        let usual = jittered(interval, machine::random_u64().unwrap_or_default());
+        wait = if was_good && !is_good { SECOND_LOOK.min(usual) } else { usual };
+        was_good = is_good;
     }
 }
 
