@@ -72,6 +72,10 @@ fn documented() -> Reply {
     let mut status = fixture::healthy();
     status.links.truncate(1);
     status.resources.truncate(1);
+    status.fencing.truncate(1);
+    status.fencing[0].state = leasehold::control::FencingState::Failing;
+    status.fencing[0].faults.push("login refused: the password is wrong".into());
+    status.fencing[0].notes.push("cipher suite 3".into());
     status.links[0].rejected.insert("wrong-key".into(), 3);
     status.links[0].rejecting =
         Some(Rejecting { kind: "wrong-key".into(), text: "sealed with another key".into(), ago_ms: 90 });

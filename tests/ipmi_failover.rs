@@ -114,7 +114,7 @@ fn with_a_wrong_bmc_password_the_takeover_is_blocked_and_says_why() {
     for node in BOTH {
         pair.world.with_bmc(node, |bmc| Ok(fs::write(bmc.password_file(), "wrong\n")?)).unwrap();
     }
-    let primary = pairs::start(&mut pair);
+    let primary = pairs::start_unproven(&mut pair);
     let standby = primary.peer();
     pair.signal_all(primary, Signal::KILL).unwrap();
     pairs::until_decided(&mut pair, standby, "attempt-failed");

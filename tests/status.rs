@@ -9,8 +9,8 @@ use std::path::Path;
 
 use leasehold::cli::status::{Level, findings, render};
 use leasehold::control::{
-    Alarm, Blocked, CanFailOver, Contact, Flow, Incident, LeaseKind, Reason, RecordState, Rejecting, ResourceState,
-    Role, Standing, Status, Verdict,
+    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Reason, RecordState, Rejecting,
+    ResourceState, Role, Standing, Status, Verdict,
 };
 
 use fixture::{at, evidence, healthy};
@@ -59,6 +59,10 @@ fn from_standby() -> Status {
     status.lease.left_ms = None;
     status.lease.promised_ms = Some(11_800);
     status.resources.iter_mut().for_each(|resource| resource.state = ResourceState::Stopped);
+    for agent in &mut status.fencing {
+        agent.agent = agent.agent.replace("plover", "heron");
+        agent.target = "heron".into();
+    }
     status
 }
 
@@ -200,6 +204,41 @@ fn alarms_failures_and_standstills_come_before_everything_else() {
     status.stalls.longest_ms = 2_300;
     status.links[1].loss_permille = 250;
     golden("alarms", &status);
+    assert_eq!(findings(&status)[0].level, Level::Bad);
+}
+
+fn failing(status: &mut Status, agent: usize, fault: &str, age_ms: Option<u64>) {
+    let agent = &mut status.fencing[agent];
+    agent.state = FencingState::Failing;
+    agent.age_ms = age_ms;
+    agent.faults = vec![fault.into()];
+}
+
+#[test]
+fn an_agent_that_is_not_proven_is_a_warning_while_another_level_is() {
+    let mut status = healthy();
+    failing(
+        &mut status,
+        0,
+        "login refused: the password is wrong (chassis power status → RAKP 2 HMAC is invalid)",
+        Some(312_000),
+    );
+    assert_eq!(findings(&status).iter().map(|f| f.level).collect::<Vec<_>>(), [Level::Warn]);
+    golden("agent-failing", &status);
+}
+
+#[test]
+fn a_standby_that_cannot_fence_says_that_it_would_not_take_over() {
+    let mut status = from_standby();
+    failing(&mut status, 0, "login refused: the password is wrong", Some(312_000));
+    failing(&mut status, 1, "its state cannot be read (status → no answer from 10.1.1.20)", None);
+    status.can_fence = Some(false);
+    status.can_fail_over = no(&[(
+        "this node cannot fence heron: if heron fails, this node does not take over: no level of its plan is proven \
+         (bmc-heron: login refused: the password is wrong; last proven 312s ago; pdu-heron: its state cannot be read)",
+        Some("mend what is named; each agent is looked at every 60s"),
+    )]);
+    golden("cannot-fence", &status);
     assert_eq!(findings(&status)[0].level, Level::Bad);
 }
 

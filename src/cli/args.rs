@@ -346,6 +346,9 @@ pub struct Fence {
     pub action: Option<FenceAction>,
 
     #[command(flatten)]
+    pub history: History,
+
+    #[command(flatten)]
     pub wait: Wait,
 }
 
@@ -383,6 +386,21 @@ pub struct FenceTest {
     /// For scripts: the same without a question, if NAME is the target
     #[arg(long, value_name = "NAME")]
     pub yes_really: Option<String>,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct History {
+    /// Shoot nobody: show what every fence attempt of this node sent and read, and verify that record
+    #[arg(long, conflicts_with_all = ["no_wait", "timeout"])]
+    pub history: bool,
+
+    /// With --history: print it as one JSON object, which docs/fencing.md describes
+    #[arg(long, requires = "history")]
+    pub json: bool,
+
+    /// With --history: only the newest attempts
+    #[arg(short = 'n', long = "last", value_name = "COUNT", requires = "history")]
+    pub last: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, ClapArgs)]

@@ -16,6 +16,7 @@ mod exit;
 pub mod explain;
 mod failover;
 mod fence;
+pub mod fence_history;
 mod fence_test;
 mod follow;
 mod freeze;
@@ -81,6 +82,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Fence(Fence { action: Some(FenceAction::Test(options)), .. }) => {
             fence_test::run(&global.config, &options, out)
         }
+        Command::Fence(options) if options.history.history => fence_history::run(&global.config, &options.history, out),
         Command::Fence(options) => fence::run(&socket::of(&global), &options, out),
         Command::Drill(options) => drill::run(&global, &options, out),
         Command::ConfirmFenced(options) => confirm_fenced::run(&socket::of(&global), options, out),

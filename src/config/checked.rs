@@ -90,6 +90,8 @@ pub struct Fence {
     pub plan: Plan,
     pub first: FirstShooter,
     pub power_on: PowerOn,
+    /// How often every agent is proven ahead of need.
+    pub probe_interval: Span,
     pub agents: Vec<Agent>,
 }
 

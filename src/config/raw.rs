@@ -98,6 +98,7 @@ pub struct Fence {
     pub first: Field<FirstShooter>,
     pub power_on: Field<bool>,
     pub power_on_limit: Field<u32>,
+    pub probe_interval: Field<Span>,
     pub agents: Vec<Agent>,
 }
 
@@ -275,6 +276,7 @@ fn fence(mut s: Section<'_>, confirm_only: Option<Range<usize>>, f: &mut Finding
         first: s.word("first", &[("primary", FirstShooter::Primary), ("standby", FirstShooter::Standby)], f),
         power_on: s.word("power_on", &[("never", false), ("after-promotion", true)], f),
         power_on_limit: s.integer("power_on_limit", 1..=100, f),
+        probe_interval: s.duration("probe_interval", Least::Millisecond, f),
         agents: s.tables("agent", f).into_iter().map(|a| agent(a, f)).collect(),
     };
     s.finish(f);

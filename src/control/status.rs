@@ -23,6 +23,15 @@ pub struct Status {
     pub peer: Peer,
     pub lease: Lease,
     pub can_fail_over: CanFailOver,
+    /// Whether some level of the fence plan against the peer is proven, all its agents; null while nothing is known, and
+    /// where only an operator's word fences.
+    #[serde(default)]
+    pub can_fence: Option<bool>,
+    /// Every fence agent that this node runs.
+    #[serde(default)]
+    pub fencing: Vec<Fencing>,
+    #[serde(default)]
+    pub fence_journal: FenceJournal,
     /// Why a take-over or a start does not go on.
     pub blocked: Option<Blocked>,
     /// Contact is lost: what an operator confirms is bound to this.
@@ -139,6 +148,51 @@ pub struct CanFailOver {
 pub enum Verdict {
     Yes,
     No,
+}
+
+/// One fence agent, as it was last proven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fencing {
+    pub agent: String,
+    /// The node that it fences; this one, where the peer shoots with it and this node lets itself in again.
+    pub target: String,
+    /// `ipmi`, `exec`, and so on.
+    pub kind: String,
+    pub level: u32,
+    /// `node` or `resource`.
+    pub scope: String,
+    pub state: FencingState,
+    /// Since it was last proven; null when it never was by this daemon.
+    pub age_ms: Option<u64>,
+    /// Since it was last looked at, with whatever result.
+    pub looked_ms: Option<u64>,
+    /// Why it could not fence now.
+    pub faults: Vec<String>,
+    pub notes: Vec<String>,
+    /// Whose machine the device says that it controls: `proven`, `foreign`, `unknown`.
+    pub identity: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FencingState {
+    /// The last look found nothing wrong, and is not old.
+    Proven,
+    /// The last look found a fault, or is older than three intervals.
+    Failing,
+    /// Not looked at yet; a person never is.
+    Never,
+}
+
+/// The journal of fence attempts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FenceJournal {
+    /// Number of the newest entry that this daemon wrote; 0 when it wrote none.
+    pub entries: u64,
+    /// Attempts since then that could not be written.
+    pub missed: u64,
+    /// Why, while that lasts.
+    pub error: Option<String>,
 }
 
 /// Why something does not go, and what ends it.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
-use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome};
-use crate::core::{Command, Event, Input, Instant, Node, Output, Severity};
+use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome, Severity as Loud};
+use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity};
+use crate::fence::journal::News;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
 use crate::os::notify::Notifier;
@@ -24,9 +25,11 @@ use super::face::Shown;
 use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
-use super::note::Note;
+use super::known_peer::KnownPeer;
+use super::note::{Note, Told};
 use super::persister::Persister;
 use super::picture::Picture;
+use super::thinning::{Thinning, Weight};
 
 /// Everything that the loop owns.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub struct Driver {
     pub journal: Journal,
     pub notifier: Notifier,
     pub picture: Picture,
+    pub thinning: Thinning,
+    pub known_peer: KnownPeer,
     pub stalls: StallMeter,
     pub links_usable: bool,
     pub finished: bool,
@@ -60,6 +65,7 @@ impl Driver {
     pub async fn run(mut self, mut sources: Sources, alarm: Alarm) {
         let mut buffer = [0u8; RECEIVE_BUFFER];
         let mut turn = 0;
+        self.picture.distrust(self.node.status(clock::now()).distrusted);
         self.put_into_effect();
         self.notifier.ready();
         while !self.finished {
@@ -102,6 +108,18 @@ impl Driver {
         let now = clock::now();
         if let Some(datagram) = self.heartbeats.open(link, bytes, now) {
             self.node.handle_input(Input::Datagram(datagram), now);
+            self.learn_uuid(&datagram, now);
+        }
+    }
+
+    /// Only from a datagram that counts: an old one could be replayed.
+    fn learn_uuid(&mut self, datagram: &Datagram, now: Instant) {
+        if !self.known_peer.is_news(datagram.uuid) {
+            return;
+        }
+        let counted = self.node.status(now).peer.is_some_and(|peer| peer.seq == datagram.seq);
+        if let Some(told) = counted.then(|| self.known_peer.learn(datagram.uuid)).flatten() {
+            self.tell(told);
         }
     }
 
@@ -115,6 +133,22 @@ impl Driver {
                 self.picture.note_not_ready(why);
             }
             Note::Written { took, error } => self.picture.note_written(took, error),
+            Note::Probed(probed) => {
+                let told = self.picture.note_probed(probed, clock::now());
+                told.into_iter().for_each(|told| self.tell(told));
+            }
+            Note::Journal(news) => self.note_journal(news),
+            Note::Told(told) => self.tell(told),
+        }
+    }
+
+    fn note_journal(&mut self, news: News) {
+        if let News::Written { number, head } = &news {
+            // Here a tail that was cut off whole is missed.
+            tracing::info!(number, sha256 = head, "fence journal");
+        }
+        if let Some(told) = self.picture.note_journal(news) {
+            self.tell(told);
         }
     }
 
@@ -227,23 +261,31 @@ impl Driver {
 
     fn report(&mut self, event: Event) {
         self.heed(&event);
-        let severity = event.severity();
         let text = event.to_string();
+        let weight = self.thinning.weigh(&event, self.picture.last_words(), clock::now());
+        self.picture.note_event(&event, &text);
+        match weight {
+            Weight::Hold => {}
+            Weight::Tell => self.publish(event.severity(), event.kind(), text),
+            Weight::TellWith(count) => self.publish(event.severity(), event.kind(), text + &count),
+        }
+    }
+
+    fn tell(&mut self, told: Told) {
+        self.picture.note_told(&told);
+        self.publish(told.severity, told.kind.to_owned(), told.text);
+    }
+
+    fn publish(&mut self, severity: Severity, kind: String, text: String) {
         match severity {
             Severity::Info => tracing::debug!("{text}"),
             Severity::Notice => tracing::info!("{text}"),
             Severity::Warning => tracing::warn!("{text}"),
             Severity::Alarm => tracing::error!("{text}"),
         }
-        self.picture.note_event(&event, &text);
-        self.notifier.status(&format!("{}: {text}", self.node.role()));
-        self.journal.publish(Decision {
-            number: 0,
-            at: clock::wall(),
-            severity: severity.into(),
-            role: self.node.role().into(),
-            kind: event.kind(),
-            text,
-        });
+        let role = self.node.role();
+        self.notifier.status(&format!("{role}: {text}"));
+        let (at, severity) = (clock::wall(), Loud::from(severity));
+        self.journal.publish(Decision { number: 0, at, severity, role: role.into(), kind, text });
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
-use crate::core::{AgentSet, Input, Job, Take, Token};
+use crate::core::{AgentSet, Input, Job, Severity, Take, Token};
 use crate::fence::{Evidence, FencePlan, Order, Outcome};
 
-use super::note::{Inbox, Note};
+use super::note::{Inbox, Note, Told};
 
 /// What the core wants of the agents.
 #[derive(Debug)]
@@ -74,12 +74,15 @@ async fn answer(plan: Arc<FencePlan>, work: FenceWork, inbox: Inbox) {
 async fn power_on(plan: Arc<FencePlan>, token: Token, inbox: Inbox) {
     let (outcome, evidence) = plan.power_on(token).await;
     tell(&inbox, evidence);
-    match outcome {
-        Outcome::Confirmed => tracing::info!("the fenced peer reads on again"),
+    let told = match outcome {
+        Outcome::Confirmed => Told::new(Severity::Notice, "powered-on", "the fenced peer reads on again"),
         Outcome::Refused { .. } | Outcome::Unknown => {
-            tracing::warn!(?outcome, "the fenced peer could not be switched on; switch it on by hand");
+            let text =
+                "the fenced peer could not be switched on: switch it on by hand; `leasehold fence --history` shows why";
+            Told::new(Severity::Warning, "power-on-failed", text)
         }
-    }
+    };
+    let _ = inbox.send(Note::Told(told));
 }
 
 fn tell(inbox: &Inbox, evidence: Vec<Evidence>) {

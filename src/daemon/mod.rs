@@ -3,8 +3,9 @@
 //! | thread | what it does |
 //! | --- | --- |
 //! | main | `driver`: clock, links, the core; nothing that blocks |
+//! | `fence-journal` | keeps what every fence attempt sent and read |
 //! | `record` | `persister`: writes and syncs the durable record |
-//! | `worker` | `fencer` and `group`: agents and resources, and the control socket |
+//! | `worker` | `fencer`, `prober` and `group`: agents and resources, and the control socket |
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
@@ -14,10 +15,14 @@ mod face;
 mod fencer;
 mod group;
 mod heartbeat;
+mod known_peer;
 mod note;
 mod past;
 mod persister;
 mod picture;
+mod prober;
+mod proofs;
+mod thinning;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +34,7 @@ use crate::config::{Checked, Config, Diagnostics};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
 pub use crate::fence::metadata_of;
-use crate::fence::{FenceError, FencePlan};
+use crate::fence::{self, FenceError, FencePlan};
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::notify::Notifier;
@@ -46,9 +51,11 @@ use face::Shown;
 use face::http::Http;
 use group::Executor;
 use heartbeat::Heartbeats;
+use known_peer::KnownPeer;
 use past::Past;
 use persister::Persister;
 use picture::Picture;
+use thinning::Thinning;
 
 /// Requests of the control socket that may wait for the loop.
 const CALLS: usize = 64;
@@ -152,7 +159,7 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
     // The lock comes first: nothing below may touch what another daemon uses.
     let run_time = RunTime::open(&config.paths.runtime, boot)?;
     let keyring = read_keys(&config)?;
-    let plan = FencePlan::new(&config, me)?.with_stamp(|| clock::wall().to_string());
+    let plan = FencePlan::new(&config, me)?.with_stamp(stamp);
     let (file, record) = RecordFile::open(&config.paths.state)?;
     tell_finding(&file);
     let identity = Identity {
@@ -255,7 +262,21 @@ impl Parts {
             http: self.config.service.http,
             watch: shown.watch(),
         };
-        let worker = Worker { faces, plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
+        let tell = {
+            let inbox = inbox.clone();
+            move |news| drop(inbox.send(note::Note::Journal(news)))
+        };
+        let (evidence, kept) = fence::journal::Journal::start(&self.config.paths.state, stamp, tell)
+            .map_err(start("start the fence journal's thread"))?;
+        let identities = self.plan.identities();
+        identities.learn(self.me.index(), self.identity.uuid);
+        let peer = self.config.node(self.me.peer()).name.clone();
+        let known_peer =
+            KnownPeer::new(self.config.paths.state.clone(), peer, self.me.peer(), identities, inbox.clone());
+        let plan = Arc::new(self.plan.with_journal(evidence));
+        let probes =
+            Probes { agents: prober::provable(&self.config, &plan), interval: self.config.fence.probe_interval };
+        let worker = Worker { faces, plan, probes, executor, options, journal, calls, inbox, signals };
         let worker = worker.start(fence_orders, group_orders)?;
         let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
@@ -270,6 +291,8 @@ impl Parts {
             journal: self.journal,
             notifier,
             picture: Picture::new(self.config.clone(), self.me, self.version, past, clock::now()),
+            thinning: Thinning::default(),
+            known_peer,
             stalls: StallMeter::new(),
             links_usable: true,
             finished: false,
@@ -281,7 +304,11 @@ impl Parts {
             anyhow::Ok(())
         })?;
         // The loop is gone, and with it all that the worker waits for: it says its last words and ends.
-        worker.join().map_err(|_| anyhow::anyhow!("the worker thread panicked; see the journal"))
+        let ended = worker.join().map_err(|_| anyhow::anyhow!("the worker thread panicked; see the journal"));
+        if !kept.wait(LAST_WORDS) {
+            tracing::warn!("the last fence attempts may be missing in the fence journal: its disk does not answer");
+        }
+        ended
     }
 }
 
@@ -310,10 +337,22 @@ impl Faces {
     }
 }
 
+/// Wall time for the evidence.
+fn stamp() -> String {
+    clock::wall().to_string()
+}
+
+/// Which agents are proven ahead of need, and how often.
+struct Probes {
+    agents: Vec<usize>,
+    interval: crate::core::Span,
+}
+
 /// The thread for what may block or take long.
 struct Worker {
     faces: Faces,
     plan: Arc<FencePlan>,
+    probes: Probes,
     executor: Executor,
     options: ServerOptions,
     journal: Journal,
@@ -360,6 +399,7 @@ impl Worker {
         let _ = ready.send(Ok(()));
         tokio::spawn(server.run());
         tokio::spawn(forward_signals(self.signals));
+        prober::start(&self.plan, &self.probes.agents, self.probes.interval, &self.inbox);
         tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
         self.executor.run(group_orders).await;
         // Whoever was answered last gets the answer: every task that is ready runs once more.

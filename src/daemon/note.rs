@@ -1,8 +1,8 @@
 //! What the threads beside the loop tell it. The loop alone talks to the core.
 
 use crate::control;
-use crate::core::{Input, Span};
-use crate::fence::Evidence;
+use crate::core::{Input, Severity, Span};
+use crate::fence::{Evidence, Probed, journal};
 
 /// A message to the loop.
 #[derive(Debug)]
@@ -17,6 +17,28 @@ pub enum Note {
     NotReady(Option<String>),
     /// A write of the record took this long.
     Written { took: Span, error: Option<String> },
+    /// A look at a fence agent.
+    Probed(Probed),
+    /// What became of an attempt in the fence journal.
+    Journal(journal::News),
+    /// Something that an operator should hear.
+    Told(Told),
+}
+
+/// A decision or observation of the daemon itself, as `why` shows it; the core's own are events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub severity: Severity,
+    /// Stable name.
+    pub kind: &'static str,
+    /// One sentence, with the remedy where an operator must act.
+    pub text: String,
+}
+
+impl Told {
+    pub fn new(severity: Severity, kind: &'static str, text: impl Into<String>) -> Told {
+        Told { severity, kind, text: text.into() }
+    }
 }
 
 /// The loop's inbox. Unbounded: what is sent answers an output of the core, and there are few of those.

@@ -6,18 +6,20 @@ use jiff::Timestamp;
 
 use crate::config::Config;
 use crate::control::{
-    self, Alarm, Blocked, CanFailOver, Contact, Evidence, Figures, Flow, Incident, Lease, LeaseKind, Me, Peer, Proof,
-    Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict, Version,
+    self, Alarm, Blocked, CanFailOver, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease, LeaseKind, Me,
+    Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict, Version,
 };
-use crate::core::{Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
-use crate::fence;
+use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
+use crate::fence::{self, journal::News};
 use crate::os::clock;
 use crate::os::links::Link;
 use crate::os::stall::StallMeter;
 
 use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
+use super::note::Told;
 use super::past::{Past, Stops};
+use super::proofs::Proofs;
 
 /// Lines of evidence kept for an incident: an operator reads the newest.
 const EVIDENCE_KEPT: usize = 40;
@@ -42,6 +44,10 @@ pub struct Picture {
     write_error: Option<String>,
     not_ready: Option<String>,
     past: Past,
+    proofs: Proofs,
+    /// The peer is in contact since then.
+    heard_since: Option<Instant>,
+    fence_journal: FenceJournal,
 }
 
 impl Picture {
@@ -50,9 +56,13 @@ impl Picture {
         let resources =
             config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
         let drills = Drills::load(&config.paths.state);
+        let proofs = Proofs::new(&config, me, now);
         Picture {
             config,
             me,
+            proofs,
+            heard_since: None,
+            fence_journal: FenceJournal::default(),
             started: now,
             version,
             resources,
@@ -102,9 +112,57 @@ impl Picture {
         self.write_error = error.or(self.write_error.take());
     }
 
+    /// Agents of which the record says that they once lied.
+    pub fn distrust(&mut self, liars: AgentSet) {
+        self.proofs.distrust(liars);
+    }
+
+    /// Gives what an operator has to hear of it.
+    pub fn note_probed(&mut self, probed: fence::Probed, now: Instant) -> Vec<Told> {
+        self.proofs.note(probed, self.heard_since, now)
+    }
+
+    /// Gives what an operator has to hear of it: of a journal that fails, the first time only.
+    pub fn note_journal(&mut self, news: News) -> Option<Told> {
+        match news {
+            News::Written { number, .. } => {
+                self.fence_journal = FenceJournal { entries: number, missed: 0, error: None };
+                None
+            }
+            News::Told(text) => Some(Told::new(Severity::Warning, "fence-journal-damaged", text)),
+            News::Failed { error, missed } => {
+                let first = self.fence_journal.error.is_none();
+                let text = format!("fencing goes on, but its journal does not: {error}");
+                self.fence_journal = FenceJournal { missed, error: Some(error), ..self.fence_journal };
+                first.then(|| Told::new(Severity::Warning, "fence-journal-failed", text))
+            }
+        }
+    }
+
+    /// What the daemon itself found: an alarm waits for `clear-alarms`, unless its end is seen.
+    pub fn note_told(&mut self, told: &Told) {
+        match told.kind {
+            "cannot-fence" | "can-fence" => {}
+            _ if told.severity == Severity::Alarm => self.note_alarm(told.kind.to_owned(), &told.text),
+            _ => {}
+        }
+    }
+
+    /// What the agents answered last.
+    pub fn last_words(&self) -> &str {
+        self.evidence.last().map_or("", |evidence| evidence.text.as_str())
+    }
+
     /// Keeps what `status` shows of an event: alarms, the last proof, since when something is waited for.
     pub fn note_event(&mut self, event: &Event, text: &str) {
         self.drills.note(event, &self.config.node(self.me.peer()).name, clock::now());
+        match event {
+            Event::ContactMade { .. } | Event::ContactRegained => self.heard_since = Some(clock::now()),
+            Event::PeerLost { .. } => self.heard_since = None,
+            Event::DeviceLied { agents, .. } => self.proofs.distrust(*agents),
+            Event::AlarmsCleared => self.proofs.trust_all(),
+            _ => {}
+        }
         match event {
             Event::PeerLost { .. } => self.evidence.clear(),
             Event::Waiting { .. } | Event::AttemptFailed { .. } => {
@@ -164,7 +222,10 @@ impl Picture {
             me: self.me(&status),
             peer: self.peer(&status, beats),
             lease: self.lease(&status, node, at, now),
-            can_fail_over: self.can_fail_over(&status),
+            can_fail_over: self.can_fail_over(&status, now),
+            can_fence: self.proofs.can_fence(now),
+            fencing: self.proofs.shown(now),
+            fence_journal: self.fence_journal.clone(),
             blocked: self.blocked(&status, now),
             incident: self.incident(&status),
             frozen: status.frozen,
@@ -270,13 +331,14 @@ impl Picture {
         }
     }
 
-    fn can_fail_over(&self, status: &Status) -> CanFailOver {
+    fn can_fail_over(&self, status: &Status, now: Instant) -> CanFailOver {
         let mut reasons: Vec<Reason> = status.hindrances.iter().copied().map(Reason::from).collect();
         let peer = self.name(self.me.peer());
         if status.role == Role::TakingOver {
             let text = format!("a take-over is under way: {peer} has not been proven harmless yet");
             reasons.push(Reason { text, remedy: None });
         }
+        reasons.extend(self.proofs.hindrance(status.role, now));
         let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };
         CanFailOver { answer, reasons }
     }

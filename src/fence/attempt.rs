@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::core::{SystemUuid, Token};
+use crate::core::{Span, SystemUuid, Token};
 
-use super::{Outcome, Reading};
+use super::{Identity, Outcome, Reading};
 
 /// Tells the time of day (RFC 3339) for the evidence, and for requests that are signed with it. The clock belongs to
 /// another room; the daemon hands it in.
@@ -43,6 +43,8 @@ struct State {
     last: Option<Reading>,
     refusal: Option<Option<Token>>,
     named: Option<String>,
+    identity: Option<Identity>,
+    over_limit: bool,
 }
 
 impl Attempt {
@@ -94,6 +96,28 @@ impl Attempt {
     /// What the device controls, by its own word.
     pub fn named(&self) -> Option<String> {
         self.state().named.clone()
+    }
+
+    /// The device named the machine that it controls. Says whose that is, and keeps it for the journal.
+    pub fn identify(&self, seen: Option<SystemUuid>) -> Identity {
+        let identity = Identity::compare(self.expected, seen);
+        self.state().identity = Some(identity);
+        identity
+    }
+
+    /// What [`Attempt::identify`] found last.
+    pub fn identity(&self) -> Identity {
+        self.state().identity.unwrap_or(Identity::Unknown)
+    }
+
+    /// The agent's own limit of `limit` ended it.
+    pub fn give_up(&self, limit: Span) {
+        self.push("(waiting)", &format!("given up after its limit of {limit}"));
+        self.state().over_limit = true;
+    }
+
+    pub fn is_over_limit(&self) -> bool {
+        self.state().over_limit
     }
 
     /// What is known when the time is up: a refusal counts only if the target was seen to act after all.

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ExecAgent;
 use crate::core::{Scope, Seen, Span, Take, TakeResult, Token};
-use crate::process::{Ending, Finished, Program, check_owner, run};
+use crate::process::{Ending, Finished, Program, check_owner, check_owner_aside, run};
 
 use super::drive::{Answer, Switch, drive, settled};
 use super::{Agent, Attempt, FenceError, Outcome, Pending, Reading};
@@ -108,7 +108,7 @@ impl Exec {
     /// Runs one action; an error of the start is told like any other useless answer.
     async fn call(&self, action: &'static str, token: Token, take: Option<Take>) -> Result<Finished, String> {
         // Whoever could exchange the program since the start could fence at will.
-        check_owner(&self.config.program).map_err(|e| e.to_string())?;
+        check_owner_aside(&self.config.program).await.map_err(|e| e.to_string())?;
         let context = serde_json::to_string(&self.context(action, token, take)).map_err(|e| e.to_string())?;
         let program = Program::new(&self.config.program)
             .args(self.config.args.iter().cloned())

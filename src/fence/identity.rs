@@ -16,6 +16,15 @@ pub enum Identity {
 }
 
 impl Identity {
+    /// Its name in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Identity::Proven => "proven",
+            Identity::Foreign => "foreign",
+            Identity::Unknown => "unknown",
+        }
+    }
+
     /// Compares in both byte orders: the first three fields of a UUID are little-endian in SMBIOS (SMBIOS 3.x, 7.2.1),
     /// and firmware does not agree on which form it shows.
     pub fn compare(expected: Option<SystemUuid>, seen: Option<SystemUuid>) -> Identity {
@@ -50,6 +59,11 @@ impl Identities {
         if is_known(&uuid) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)[node] = Some(uuid);
         }
+    }
+
+    /// Whether this tells something about the node that was not known.
+    pub fn is_news(&self, node: usize, uuid: SystemUuid) -> bool {
+        is_known(&uuid) && self.of(node) != Some(uuid)
     }
 
     pub fn of(&self, node: usize) -> Option<SystemUuid> {

@@ -6,6 +6,8 @@
 //!            └─ drive: read, switch, read until it holds
 //! ```
 //!
+//! Every attempt ends in the [`journal`]; and long before one is needed, each agent is proven again and again.
+//!
 //! No command's answer is ever a proof; only a reading is (casebook C01, C02). What was sent and what was read goes
 //! into an [`Attempt`], from which the verdict is drawn even when the time runs out in the middle. Secrets leave this
 //! room only through the stdin of the program that needs them.
@@ -20,13 +22,17 @@ mod gate;
 mod health;
 mod identity;
 mod ipmi;
+pub mod journal;
 mod manual;
 mod openstack;
 mod plan;
+mod prove;
 mod proving;
 mod redfish;
 mod scsi_pr;
 mod secret;
+mod trail;
+mod turns;
 mod web;
 
 use std::fmt;
@@ -45,6 +51,7 @@ pub use ipmi::Ipmi;
 pub use manual::Manual;
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use plan::{Entry, FencePlan, Order, Report};
+pub use prove::Probed;
 pub use proving::{Proven, Proving};
 pub use redfish::Redfish;
 pub use secret::{Secret, SecretError};

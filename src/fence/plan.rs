@@ -12,14 +12,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::{Agent as Configured, AgentKind, Config};
-use crate::core::{AgentSet, FenceResult, NodeId, PowerReading, Scope, Span, SystemUuid, Take, TakeResult, Token};
+use crate::core::{AgentSet, FenceResult, NodeId, PowerReading, Scope, SystemUuid, Take, TakeResult, Token};
 
 use super::ec2::{Ec2Power, Ec2Volume};
 use super::fence_agent::FenceAgent;
 use super::gate::{IscsiAcl, NfsExport};
+use super::journal::{Action, Journal, Verdict};
 use super::openstack::{OpenstackPower, OpenstackVolume};
 use super::redfish::Redfish;
 use super::scsi_pr::ScsiPr;
+use super::trail::Trail;
+use super::turns::Turns;
 use super::{
     Agent, Attempt, Evidence, Exec, FenceError, Identities, Ipmi, Manual, Outcome, Reading, Setup, Stamp, with_all,
 };
@@ -58,12 +61,16 @@ pub struct Report {
 #[derive(Debug, Clone)]
 pub struct FencePlan {
     /// Aimed at the peer, in rising level.
-    against: Vec<Entry>,
+    pub(super) against: Vec<Entry>,
     /// Aimed at this node: the peer shoots with them, and this node uses them to let itself in again.
-    own: Vec<Entry>,
-    stamp: Stamp,
+    pub(super) own: Vec<Entry>,
+    pub(super) stamp: Stamp,
     me: NodeId,
+    /// Of the peer and of this node, for the journal; empty in a plan of given agents.
+    names: [String; 2],
     identities: Identities,
+    pub(super) turns: Turns,
+    pub(super) journal: Option<Journal>,
 }
 
 impl FencePlan {
@@ -82,7 +89,8 @@ impl FencePlan {
             let entry = Entry { index, name, level: configured.level, limit: configured.timeout.into(), agent };
             if configured.target == me { own.push(entry) } else { against.push(entry) }
         }
-        Ok(FencePlan::of(against, own).of_node(me))
+        let names = [me.peer(), me].map(|node| config.node(node).name.clone());
+        Ok(FencePlan { me, names, ..FencePlan::of(against, own) })
     }
 
     /// One agent alone, made as for the node `me`. `None`: the configuration has none of this name.
@@ -96,7 +104,16 @@ impl FencePlan {
     /// A plan of given agents.
     pub fn of(mut against: Vec<Entry>, own: Vec<Entry>) -> FencePlan {
         against.sort_by_key(|e| e.level);
-        FencePlan { against, own, stamp: String::new, me: NodeId::First, identities: Identities::default() }
+        FencePlan {
+            against,
+            own,
+            stamp: String::new,
+            me: NodeId::First,
+            names: Default::default(),
+            identities: Identities::default(),
+            turns: Turns::default(),
+            journal: None,
+        }
     }
 
     /// The plan as this node has it.
@@ -114,17 +131,37 @@ impl FencePlan {
         FencePlan { stamp, ..self }
     }
 
+    /// Keeps every attempt there.
+    pub fn with_journal(self, journal: Journal) -> FencePlan {
+        FencePlan { journal: Some(journal), ..self }
+    }
+
     /// Runs the plan against the peer, or the take where the order is one.
     pub async fn off(&self, order: &Order) -> Report {
-        let mut trail = Trail::default();
+        self.off_as(Action::Off, order).await
+    }
+
+    /// The same, which the journal calls a drill.
+    pub async fn drill(&self, order: &Order) -> Report {
+        self.off_as(Action::Drill, order).await
+    }
+
+    async fn off_as(&self, action: Action, order: &Order) -> Report {
+        let mut trail = self.trail(action, Some(order.token));
         let work = async {
             match order.take {
                 Some(take) => self.take_along(take, order.excluded, &mut trail).await.into_fence_result(self),
                 None => self.levels(order, &mut trail).await,
             }
         };
-        let result = timeout(order.deadline_after, work).await.ok();
-        Report { result: result.unwrap_or_else(|| trail.failure()), evidence: trail.evidence() }
+        let ended = timeout(order.deadline_after, work).await.ok();
+        let result = ended.unwrap_or_else(|| trail.failure());
+        let verdict = match result {
+            FenceResult::Confirmed { .. } => Verdict::Confirmed,
+            FenceResult::Refused { .. } => Verdict::Refused,
+            FenceResult::Unknown => Verdict::Unknown,
+        };
+        Report { result, evidence: trail.close(verdict, &result.to_string(), ended.is_none()) }
     }
 
     /// Reads the peer's power with the agents of node scope, changing nothing. The first level that gives a clear
@@ -132,7 +169,7 @@ impl FencePlan {
     pub async fn probe(&self, excluded: AgentSet) -> (PowerReading, Vec<Evidence>) {
         let lies = |level| self.against.iter().any(|e| e.level == level && excluded.contains(e.index));
         let entries = self.entries(|e| e.agent.scope() == Scope::Node && !lies(e.level));
-        let mut trail = Trail::default();
+        let mut trail = self.trail(Action::Probe, None);
         let answers = self
             .each(&entries, &mut trail, |entry, attempt| async move { Some(entry.agent.status(&attempt).await) })
             .await;
@@ -144,37 +181,53 @@ impl FencePlan {
             }
             of_level().any(|(_, a)| *a == Some(Reading::On)).then_some(PowerReading::On)
         });
-        (decided.unwrap_or(PowerReading::Unknown), trail.evidence())
+        let reading = decided.unwrap_or(PowerReading::Unknown);
+        let evidence = match reading {
+            PowerReading::Off { .. } => trail.close(Verdict::Confirmed, &reading.to_string(), false),
+            // Nothing was sent and nothing proven: no matter for the journal.
+            PowerReading::On | PowerReading::Unknown => trail.forget(),
+        };
+        (reading, evidence)
     }
 
     /// The highest token in any store; `None` when one of them could not be asked.
     pub async fn highest(&self) -> Option<Token> {
         let stores = self.takers();
-        let mut trail = Trail::default();
+        let mut trail = self.trail(Action::Probe, None);
         let answers =
             self.each(&stores, &mut trail, |entry, attempt| async move { entry.agent.highest(&attempt).await }).await;
+        trail.forget();
         answers.into_iter().try_fold(Token::NONE, |highest, answer| Some(highest.max(answer?)))
     }
 
     /// Takes at every store; `Taken` only if all of them gave it.
     pub async fn take(&self, take: Take) -> (TakeResult, Vec<Evidence>) {
-        let mut trail = Trail::default();
+        let mut trail = self.trail(Action::Take, Some(take.new));
         let result = self.take_along(take, AgentSet::EMPTY, &mut trail).await;
-        (result, trail.evidence())
+        let verdict = match result {
+            TakeResult::Taken => Verdict::Confirmed,
+            TakeResult::Refused { .. } => Verdict::Refused,
+            TakeResult::Unknown => Verdict::Unknown,
+        };
+        (result, trail.close(verdict, &result.to_string(), false))
     }
 
     /// Lets this node in again wherever the peer may have revoked it. `true` when every such place reads it in.
     pub async fn ensure_access(&self, token: Token) -> bool {
         let entries: Vec<_> = self.own.iter().filter(|e| !e.agent.takes()).cloned().collect();
-        let mut trail = Trail::default();
+        let mut trail = self.trail(Action::Access, Some(token));
         let outcomes =
             self.each(&entries, &mut trail, move |entry, attempt| async move {
                 Some(entry.agent.on(token, &attempt).await)
             })
             .await;
         let assured = outcomes.iter().all(|o| *o == Some(Outcome::Confirmed));
+        let evidence = match assured {
+            true => trail.close(Verdict::Confirmed, "this node's own access is verified", false),
+            false => trail.close(Verdict::Unknown, "this node's own access is not verified", false),
+        };
         if !assured {
-            trail.evidence().iter().for_each(|e| {
+            evidence.iter().for_each(|e| {
                 tracing::warn!(agent = e.agent, sent = e.sent, read = e.read, "own access is not verified");
             });
         }
@@ -184,7 +237,7 @@ impl FencePlan {
     /// Switches the fenced peer on: outlets of later levels first, since a BMC may hang on them.
     pub async fn power_on(&self, token: Token) -> (Outcome, Vec<Evidence>) {
         let entries = self.entries(|e| e.agent.scope() == Scope::Node);
-        let mut trail = Trail::default();
+        let mut trail = self.trail(Action::On, Some(token));
         let mut outcome = Outcome::Unknown;
         for level in levels_of(&entries).into_iter().rev() {
             let of_level: Vec<_> = entries.iter().filter(|e| e.level == level).cloned().collect();
@@ -193,9 +246,26 @@ impl FencePlan {
                     Some(entry.agent.on(token, &attempt).await)
                 })
                 .await;
-            outcome = outcomes.into_iter().flatten().find(|o| *o != Outcome::Confirmed).unwrap_or(Outcome::Confirmed);
+            // One that ran out of time does not know: it is not as good as not asked.
+            let known = outcomes.into_iter().map(|o| o.unwrap_or(Outcome::Unknown));
+            outcome = known.fold(Outcome::Confirmed, |so_far, o| if so_far == Outcome::Confirmed { o } else { so_far });
         }
-        (outcome, trail.evidence())
+        let (verdict, text) = match outcome {
+            Outcome::Confirmed => (Verdict::Confirmed, "it reads on again"),
+            Outcome::Refused { .. } => (Verdict::Refused, "the device said no to switching it on"),
+            Outcome::Unknown => (Verdict::Unknown, "nobody could say whether it is on again"),
+        };
+        (outcome, trail.close(verdict, text, false))
+    }
+
+    /// The story of an attempt that begins.
+    fn trail(&self, action: Action, token: Option<Token>) -> Trail {
+        let [peer, me] = &self.names;
+        let target = match action {
+            Action::Access => me,
+            Action::Off | Action::Drill | Action::Probe | Action::Take | Action::On | Action::Damage => peer,
+        };
+        Trail::new(action, target, token, self.stamp, self.journal.clone())
     }
 
     async fn levels(&self, order: &Order, trail: &mut Trail) -> FenceResult {
@@ -205,7 +275,7 @@ impl FencePlan {
         for level in levels_of(&self.against) {
             let entries = self.entries(|e| e.level == level);
             if let Some(liar) = entries.iter().find(|e| order.excluded.contains(e.index)) {
-                trail.skip(liar, self.stamp);
+                trail.skip(liar);
                 continue;
             }
             let outcomes =
@@ -293,10 +363,14 @@ impl FencePlan {
     {
         let mut tasks = JoinSet::new();
         for (place, entry) in entries.iter().enumerate() {
-            let attempt = trail.begin(entry, self.stamp, self.expected(entry));
+            let attempt = trail.begin(entry, self.expected(entry));
+            let turn = self.turns.attempt(entry.index);
             let job = work(entry.clone(), attempt.clone());
             let limit = entry.limit;
-            tasks.spawn(async move { (place, within(limit, job, &attempt).await) });
+            tasks.spawn(async move {
+                let _until_it_ends = turn;
+                (place, within(limit, job, &attempt).await)
+            });
         }
         let mut answers: Vec<Option<T>> = entries.iter().map(|_| None).collect();
         while let Some(ended) = tasks.join_next().await {
@@ -312,7 +386,7 @@ async fn within<T>(limit: Duration, job: impl Future<Output = Option<T>>, attemp
     match timeout(limit, job).await {
         Ok(answer) => answer,
         Err(_) => {
-            attempt.note("(waiting)", &format!("given up after its limit of {}", Span::from(limit)));
+            attempt.give_up(limit.into());
             None
         }
     }
@@ -332,36 +406,6 @@ impl IntoFenceResult for TakeResult {
             TakeResult::Refused { highest } => FenceResult::Refused { highest: Some(highest) },
             TakeResult::Unknown => FenceResult::Unknown,
         }
-    }
-}
-
-/// The attempts of all agents so far; it is there when the plan was cut off in the middle.
-#[derive(Debug, Default)]
-struct Trail(Vec<Arc<Attempt>>);
-
-impl Trail {
-    fn begin(&mut self, entry: &Entry, stamp: Stamp, expected: Option<SystemUuid>) -> Arc<Attempt> {
-        let attempt = Arc::new(Attempt::new(&entry.name, stamp).expecting(expected));
-        self.0.push(attempt.clone());
-        attempt
-    }
-
-    fn skip(&mut self, entry: &Entry, stamp: Stamp) {
-        let text = "skipped with its level: it once confirmed what was not so; an operator must clear it";
-        self.begin(entry, stamp, None).note("(nothing)", text);
-    }
-
-    /// The result when nothing was confirmed.
-    fn failure(&self) -> FenceResult {
-        let refusals = self.0.iter().filter_map(|attempt| match attempt.verdict() {
-            Outcome::Refused { highest } => Some(highest),
-            Outcome::Confirmed | Outcome::Unknown => None,
-        });
-        refusals.max().map_or(FenceResult::Unknown, |highest| FenceResult::Refused { highest })
-    }
-
-    fn evidence(&self) -> Vec<Evidence> {
-        self.0.iter().flat_map(|attempt| attempt.evidence()).collect()
     }
 }
 

@@ -72,7 +72,7 @@ pub fn random_u64() -> Result<u64, MachineError> {
 }
 
 /// `01234567-89ab-cdef-0123-456789abcdef`, in either case, with white space around.
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.trim();
     let dashes = [8, 13, 18, 23];
     let well_formed = text.len() == 36

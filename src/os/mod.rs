@@ -8,6 +8,7 @@
 //! | [`runtime`] | run-time lease record and the lock of one daemon a node | no: tmpfs, never synced |
 //! | [`record`], [`slot`], [`disk`] | the durable record in two slots | **yes**: call it off the loop |
 //! | [`secret`], [`keyfile`] | keys and passwords from files that only their owner can read | yes: at start only |
+//! | [`peer_uuid`] | the peer's machine as it last told it | **yes**: off the loop |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
@@ -23,6 +24,7 @@ pub mod links;
 pub mod log;
 pub mod machine;
 pub mod notify;
+pub mod peer_uuid;
 pub mod record;
 pub mod runtime;
 pub mod secret;

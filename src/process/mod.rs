@@ -12,11 +12,12 @@
 //! until the program is loaded, which takes as long as the disk does, so it happens on a thread of its own.
 
 mod pidfd;
+mod places;
 mod run;
 mod trust;
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ use tokio::process::{Child, Command};
 pub use pidfd::PidWatch;
 pub use run::{Ending, Finished, run};
 pub use trust::{Untrusted, check_owner, find_program};
+
+use places::Place;
 
 /// Where bare program names are looked for, and the `PATH` of every child that is given no other.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -45,6 +48,13 @@ pub enum ProcessError {
     Watch { program: PathBuf, source: std::io::Error },
     #[error("starting {program} was given up: the program that runs it is shutting down")]
     ShuttingDown { program: PathBuf },
+    #[error(
+        "{program} is not started again: {count} runs of it hang in the kernel and cannot be killed; \
+         see what it waits for, such as a file server or disk that does not answer"
+    )]
+    Hanging { program: PathBuf, count: usize },
+    #[error("{0}")]
+    Untrusted(#[from] Untrusted),
 }
 
 /// The user that a child runs as.
@@ -111,6 +121,8 @@ pub struct Running {
     watch: Arc<PidWatch>,
     on_drop: OnDrop,
     reaped: bool,
+    /// Of a program that is killed at its end; a service has none.
+    place: Option<Place>,
 }
 
 impl Running {
@@ -144,13 +156,18 @@ impl Running {
         status
     }
 
-    fn start(command: std::process::Command, program: PathBuf, on_drop: OnDrop) -> Result<Running, ProcessError> {
+    fn start(
+        command: std::process::Command,
+        program: PathBuf,
+        on_drop: OnDrop,
+        place: Option<Place>,
+    ) -> Result<Running, ProcessError> {
         let spawned = Command::from(command).spawn();
         let child = spawned.map_err(|source| ProcessError::Spawn { program: program.clone(), source })?;
         let raw = child.id().expect("a child that was never waited for has an id");
         let pid = Pid::from_raw(raw.cast_signed()).expect("no child has the process id zero");
         match PidWatch::of(pid) {
-            Ok(watch) => Ok(Running { child, watch: Arc::new(watch), on_drop, reaped: false }),
+            Ok(watch) => Ok(Running { child, watch: Arc::new(watch), on_drop, reaped: false, place }),
             Err(source) => {
                 let _ = kill_process_group(pid, Signal::KILL);
                 Err(ProcessError::Watch { program, source })
@@ -164,6 +181,15 @@ impl Drop for Running {
         if self.on_drop == OnDrop::KillGroup {
             self.signal_group(Signal::KILL);
         }
+        let Some(place) = self.place.take().filter(|_| !self.reaped) else { return };
+        // One that hangs in the kernel keeps its place until it has ended.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let watch = self.watch.clone();
+            runtime.spawn(async move {
+                watch.exited().await;
+                drop(place);
+            });
+        }
     }
 }
 
@@ -176,6 +202,26 @@ pub async fn spawn<T: Send + 'static>(
     then: impl FnOnce(Running) -> T + Send + 'static,
 ) -> Result<T, ProcessError> {
     let shutting_down = ProcessError::ShuttingDown { program: program.clone() };
-    let starting = tokio::task::spawn_blocking(move || Running::start(command, program, on_drop).map(then));
+    let place = match on_drop {
+        OnDrop::KillGroup => Some(Place::take(&program)?),
+        OnDrop::Leave => None,
+    };
+    let starting = tokio::task::spawn_blocking(move || Running::start(command, program, on_drop, place).map(then));
     starting.await.unwrap_or(Err(shutting_down))
+}
+
+/// [`check_owner`] for a running daemon: a file system that does not answer holds up a thread of its own, and no other
+/// agent.
+///
+/// # Errors
+/// The program is not to be trusted, or earlier looks at it still hang.
+pub async fn check_owner_aside(program: &Path) -> Result<(), ProcessError> {
+    let (path, place) = (program.to_owned(), Place::take(program)?);
+    let look = tokio::task::spawn_blocking(move || {
+        let result = check_owner(&path);
+        drop(place);
+        result
+    });
+    let shutting_down = ProcessError::ShuttingDown { program: program.to_owned() };
+    Ok(look.await.map_err(|_| shutting_down)??)
 }

@@ -14,7 +14,7 @@ use leasehold::fence::{Entry, FenceError, FencePlan, Ipmi, Order, Report, Secret
 /// The words of ipmitool 1.8.19.
 const PRELUDE: &str = r#"#!/bin/bash
 cd "$(dirname "$0")"
-echo "$*" >> argv; env > environment; cat > password
+echo "$*" >> argv; env > environment; cat > received; mv received password
 while [ $# -gt 3 ]; do [ "$1" = -C ] && suite=$2; shift; done
 verb=$3; now=$(date +%s%3N)
 is() { echo "Chassis Power is $1"; exit 0; }

@@ -6,6 +6,7 @@ use leasehold::cli::demo::checker::{self, Term};
 use leasehold::cli::demo::history;
 use leasehold::cli::demo::pair::{News, Pair, What};
 use leasehold::cli::demo::world::{BOTH, Fencing, Plan, Timing, name};
+use leasehold::control::Role;
 use leasehold::core::{NodeId, Span};
 
 /// Far beyond what any step takes, also on a machine that does much else.
@@ -25,6 +26,19 @@ pub fn start(pair: &mut Pair) -> NodeId {
     BOTH.into_iter().for_each(|node| pair.switch_on(node).expect("a machine starts"));
     let primary = until_whole(pair);
     // The resource is up as soon as its process runs; on a busy machine its first write may take a while.
+    until_written(pair, primary, 0);
+    primary
+}
+
+/// The same where fencing is broken from the beginning, so that nobody could say that a failover would go.
+pub fn start_unproven(pair: &mut Pair) -> NodeId {
+    BOTH.into_iter().for_each(|node| pair.switch_on(node).expect("a machine starts"));
+    let primary = told(pair.until("a primary with an admitted standby", PATIENCE, |pair, _| {
+        let statuses = BOTH.map(|node| pair.status(node));
+        let is =
+            |node: NodeId, role| statuses[node.index()].as_ref().is_some_and(|s| s.me.role == role && s.me.admitted);
+        Ok(BOTH.into_iter().find(|node| is(*node, Role::Primary) && is(node.peer(), Role::Standby)))
+    }));
     until_written(pair, primary, 0);
     primary
 }

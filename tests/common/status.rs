@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof,
-    ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict,
-    Version,
+    CanFailOver, Contact, Drill, DrillState, Evidence, FenceJournal, Fencing, FencingState, Figures, Flow, Lease,
+    LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls,
+    Standing, Status, Stops, Verdict, Version,
 };
 
 /// The peer's machine.
@@ -50,6 +50,9 @@ pub fn healthy() -> Status {
             promised_ms: None,
         },
         can_fail_over: CanFailOver { answer: Verdict::Yes, reasons: Vec::new() },
+        can_fence: Some(true),
+        fencing: vec![agent("bmc-plover", 1), agent("pdu-plover", 2)],
+        fence_journal: FenceJournal { entries: 12, missed: 0, error: None },
         blocked: None,
         incident: None,
         frozen: false,
@@ -87,6 +90,23 @@ fn standby() -> Said {
         hears_us: true,
         config_differs: false,
         leaving: false,
+    }
+}
+
+/// A proven agent.
+pub fn agent(name: &str, level: u32) -> Fencing {
+    Fencing {
+        agent: name.into(),
+        target: "plover".into(),
+        kind: if level == 1 { "ipmi" } else { "exec" }.into(),
+        level,
+        scope: "node".into(),
+        state: FencingState::Proven,
+        age_ms: Some(23_000),
+        looked_ms: Some(23_000),
+        faults: Vec::new(),
+        notes: Vec::new(),
+        identity: if level == 1 { "proven" } else { "unknown" }.into(),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::cli::explain::assumptions::{DISK_HONEST, PAUSES};
 use crate::cli::page::age;
-use crate::control::{Contact, Flow, Link, Peer, RecordState, ResourceState, Role, Standing, Status, Verdict};
+use crate::control::{
+    Contact, Fencing, FencingState, Flow, Link, Peer, RecordState, ResourceState, Role, Standing, Status, Verdict,
+};
 
 /// A link that loses so much is ill: one in ten, where a healthy LAN loses none.
 const LOSSY_PERMILLE: u32 = 100;
@@ -46,6 +48,7 @@ pub fn findings(status: &Status) -> Vec<Finding> {
     found.extend(record(status));
     found.extend(status.links.iter().filter_map(|link| refused(link, &status.peer)));
     found.extend(contact(status));
+    found.extend(fencing(status));
     found.extend(configuration(&status.peer));
     found.extend(status.links.iter().flat_map(link));
     found.extend(standings(status));
@@ -137,6 +140,31 @@ fn contact(status: &Status) -> Option<Finding> {
         Contact::Doubtful => Finding::new(Level::Warn, format!("{} is doubtful: silent for {silence}", peer.name)),
         Contact::Present => return None,
     })
+}
+
+/// That nothing could fence comes before which agent fails: the one is a danger, the other a hole in a plan that holds.
+fn fencing(status: &Status) -> Vec<Finding> {
+    let cannot = status.can_fence == Some(false);
+    let level = if cannot { Level::Bad } else { Level::Warn };
+    let mut found = Vec::new();
+    if cannot {
+        let (me, peer) = (&status.me.name, &status.peer.name);
+        found.push(Finding::new(level, format!("{me} cannot fence {peer}: no level of its plan is proven")));
+    }
+    let failing = status.fencing.iter().filter(|agent| agent.state == FencingState::Failing);
+    found.extend(failing.map(|agent| Finding::new(level, not_proven(agent))));
+    if let Some(error) = &status.fence_journal.error {
+        let text = format!("fence attempts are not recorded ({} missed): {error}", status.fence_journal.missed);
+        found.push(Finding::new(Level::Warn, text).remedy("make room on, or mend, the disk of the state directory"));
+    }
+    found
+}
+
+fn not_proven(agent: &Fencing) -> String {
+    let last = agent.age_ms.map_or("never proven".to_owned(), |ms| format!("last proven {} ago", age(ms)));
+    let stale = || format!("not looked at for {}", age(agent.looked_ms.unwrap_or(0)));
+    let why = if agent.faults.is_empty() { stale() } else { agent.faults.join("; ") };
+    format!("fence agent {} (level {}, {last}): {why}", agent.agent, agent.level)
 }
 
 fn configuration(peer: &Peer) -> Option<Finding> {

@@ -2,7 +2,9 @@
 
 use super::findings::{Finding, Level, can_fail_over, findings, server};
 use crate::cli::page::{Page, Paint, age, short};
-use crate::control::{Contact, DrillState, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status};
+use crate::control::{
+    Contact, DrillState, Fencing, FencingState, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status,
+};
 
 /// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
 pub fn render(status: &Status, width: usize, colour: bool) -> String {
@@ -56,7 +58,8 @@ fn fail_over(page: &mut Page, status: &Status, found: &[Finding]) {
         let to = if status.me.role == Role::Primary { &status.peer.name } else { &status.me.name };
         return page.wrapped("", &format!("Can I fail over now? Yes, to {to}."), Paint::Green);
     }
-    page.wrapped("", "Can I fail over now? NO:", Paint::Yellow);
+    let paint = if status.can_fence == Some(false) { Paint::Red } else { Paint::Yellow };
+    page.wrapped("", "Can I fail over now? NO:", paint);
     for reason in &status.can_fail_over.reasons {
         page.wrapped("  - ", &reason.text, Paint::Plain);
         let said_above = found.iter().any(|finding| finding.remedy == reason.remedy);
@@ -156,8 +159,10 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
     let stalls = &status.stalls;
     let stops = &status.stops;
     let drill = drill(status);
+    let agents: Vec<String> = status.fencing.iter().map(agent).collect();
     let mut rows = vec![
         vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
+        vec!["fencing".into(), if agents.is_empty() { "by an operator only".into() } else { agents.join(", ") }],
         vec!["last proof".into(), proof],
     ];
     rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
@@ -193,6 +198,16 @@ fn drill(status: &Status) -> String {
         }
         (DrillState::Failed, Some(off), _) => format!("{ago} ago: {node} off in {}, not brought back", short(off)),
         (DrillState::Ready | DrillState::Failed, ..) => format!("{ago} ago: FAILED, {node} was not verified to be off"),
+    }
+}
+
+fn agent(agent: &Fencing) -> String {
+    let name = &agent.agent;
+    match (agent.state, agent.age_ms) {
+        (FencingState::Proven, Some(ms)) => format!("{name} proven {} ago", age(ms)),
+        (FencingState::Failing, _) => format!("{name} FAILING"),
+        (FencingState::Proven | FencingState::Never, _) if agent.kind == "manual" => format!("{name} asks a person"),
+        (FencingState::Proven | FencingState::Never, _) => format!("{name} not proven yet"),
     }
 }
 

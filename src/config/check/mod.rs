@@ -17,7 +17,7 @@ use super::raw::{PerNode, Raw};
 use super::timing::{self, Arithmetic};
 use super::value::{At, Findings};
 use super::{digest, suggest};
-use crate::core::{Digest, FirstShooter, NodeId, PowerOn};
+use crate::core::{Digest, FirstShooter, NodeId, PowerOn, Span};
 
 pub use agents::TIMEOUT as AGENT_TIMEOUT;
 pub use plan::same_network;
@@ -26,6 +26,11 @@ pub use secret_files::check_secret_files;
 /// How often a fenced node is switched on again without an operator, unless given: enough for a passing fault, few
 /// enough that a node that cannot stay up is left to people.
 const POWER_ON_LIMIT: u32 = 3;
+
+/// How often each fence agent is proven ahead of need, unless given: a changed password is known within minutes.
+const PROBE_INTERVAL: Span = Span::from_secs(60);
+const PROBE_LEAST: Span = Span::from_secs(5);
+const PROBE_MOST: Span = Span::from_secs(3600);
 
 /// Checks everything. `None`: an error was found.
 pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
@@ -37,6 +42,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     let resources = resources::check(&raw.resources, f);
     plan::check_fence_path(raw, &links, agents.as_deref(), f);
     let (control, paths) = (control(raw), paths(raw, f));
+    let probe_interval = probe_interval(raw, f);
     let resources = resources?;
     let (Some(plan), Some(agents)) = (plan, agents) else {
         timing::compute(&timing::Facts::without_agents(raw, &resources), f);
@@ -54,7 +60,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         nodes: nodes?,
         links,
         timing,
-        fence: fence(raw, plan, agents),
+        fence: fence(raw, plan, agents, probe_interval),
         resources,
         service: resources::service(&raw.service),
         control,
@@ -65,13 +71,32 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     Some((config, arithmetic))
 }
 
-fn fence(raw: &Raw, plan: crate::core::Plan, agents: Vec<super::checked::Agent>) -> Fence {
+fn fence(raw: &Raw, plan: crate::core::Plan, agents: Vec<super::checked::Agent>, probe_interval: Span) -> Fence {
     let limit = raw.fence.power_on_limit.value_or(POWER_ON_LIMIT);
     let power_on = match raw.fence.power_on.value_or(false) {
         true => PowerOn::AfterPromotion { limit },
         false => PowerOn::Never,
     };
-    Fence { plan, first: raw.fence.first.value_or(FirstShooter::Primary), power_on, agents }
+    Fence { plan, first: raw.fence.first.value_or(FirstShooter::Primary), power_on, probe_interval, agents }
+}
+
+/// `fence.probe_interval`. There is no way to switch it off: an agent that nobody looks at fails when it is needed.
+fn probe_interval(raw: &Raw, f: &mut Findings) -> Span {
+    let given = &raw.fence.probe_interval;
+    let interval = given.value_or(PROBE_INTERVAL);
+    let (wrong, why) = match interval {
+        short if short < PROBE_LEAST => {
+            ("too often", "each look is a login, and a BMC has few sessions and a slow processor")
+        }
+        long if long > PROBE_MOST => {
+            ("too seldom", "an agent counts as proven for three intervals: a fault would stay unseen")
+        }
+        _ => return interval,
+    };
+    let finding = Finding::error(format!("fence agents are looked at {wrong}: every {interval}"));
+    let finding = finding.at_some(given.span(), wrong).note(why);
+    f.push(finding.help(format!("write {PROBE_LEAST} to {PROBE_MOST}, or nothing for {PROBE_INTERVAL}")));
+    interval
 }
 
 /// Exactly two nodes, of different names.
