@@ -40,6 +40,7 @@ pub use identity::{Identities, Identity};
 pub use ipmi::Ipmi;
 pub use manual::Manual;
 pub use plan::{Entry, FencePlan, Order, Report};
+pub use scsi_pr::{Places, ScsiPr};
 pub use secret::{Secret, SecretError};
 
 /// An answer that comes later. Dropping it ends the work and kills its children.

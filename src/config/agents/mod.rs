@@ -21,7 +21,7 @@ pub use fence_agent::FenceAgent;
 pub use gate::{IscsiAcl, NfsExport};
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use redfish::RedfishAgent;
-pub use scsi_pr::ScsiPr;
+pub use scsi_pr::{AbortSupport, Persistence, ScsiPr};
 
 /// What the rest of this room must know of an agent, whatever its kind.
 pub trait Facts {
