@@ -8,6 +8,7 @@
 //! | [`fence`] | fence agents and the plan that runs them |
 //! | [`resource`] | what fails over, as an ordered group |
 //! | [`process`] | child processes with deadlines, for `fence` and `resource` |
+//! | [`gate`] | the storage server as the arbiter of a pair |
 //! | [`os`] | clock, links, durable record, run-time record, service manager |
 //! | [`daemon`] | puts the core's outputs into effect, in order |
 //! | [`control`] | the unix socket: requests, answers, the public JSON |
@@ -22,6 +23,7 @@ pub mod control;
 pub mod core;
 pub mod daemon;
 pub mod fence;
+pub mod gate;
 pub mod os;
 pub mod process;
 pub mod resource;

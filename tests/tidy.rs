@@ -19,12 +19,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("wire", &["core", "config"]),
     ("os", &["core", "config"]),
     ("control", &["core", "config"]),
-    ("fence", &["core", "config", "process"]),
+    ("gate", &["core", "config", "process"]),
+    ("fence", &["core", "config", "process", "gate::protocol"]),
     ("resource", &["core", "config", "process"]),
     ("guard", &["core", "config", "os", "resource"]),
     ("daemon", &["core", "wire", "config", "fence", "resource", "os", "control", "guard", "process"]),
     ("sim", &["core", "wire"]),
-    ("cli", &["core", "control", "config", "sim", "wire", "daemon", "guard", "os::clock", "os::log"]),
+    ("cli", &["core", "control", "config", "sim", "wire", "daemon", "guard", "gate", "os::clock", "os::log"]),
 ];
 
 /// The deciding part of the core: only those who run it may name it, everyone else takes plain types.
