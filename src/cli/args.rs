@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use super::gate::Gate;
 use super::simulate::faults::Fault;
 use crate::sim::text::{self, Range};
 
@@ -102,6 +103,11 @@ pub enum Command {
     ClearAlarms,
     /// Stop the daemon cleanly: a primary hands over first, a standby says that it leaves
     Stop(Stop),
+    /// On a storage server: the arbiter that lets one node of a pair in at a time
+    ///
+    /// Answers to the fence agents nfs-export and iscsi-acl, over ssh, or to you. docs/gate.md describes the
+    /// configuration, the rule, and the lines of JSON.
+    Gate(Gate),
     /// Show the version of this program and of the running daemon
     Version,
     /// Write the man pages into a directory

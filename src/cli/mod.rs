@@ -16,6 +16,7 @@ mod failover;
 mod fence;
 mod follow;
 mod freeze;
+mod gate;
 mod init_record;
 mod keygen;
 mod man;
@@ -84,6 +85,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Version => version::run(&socket::of(&global), out),
         Command::Man(options) => man::run(&options.directory),
         Command::Completions(options) => completions::run(options.shell, out),
+        Command::Gate(options) => return gate::run(&options, out),
         Command::DemoMachine(options) => demo::machine::run(&options),
         Command::DemoService(options) => demo::service::run(&options),
         Command::DemoBmc(options) => return demo::bmc::run(&options, out),

@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::clients;
+use super::ganesha::Ganesha;
+use super::knfsd::Knfsd;
 use crate::core::{NodeId, Token};
 
 /// Where `leasehold gate` looks for it.
@@ -63,7 +66,10 @@ pub struct Node {
 
 /// What serves the resource, with the keys of that kind.
 #[derive(Debug, Clone)]
-pub enum Kind {}
+pub enum Kind {
+    Knfsd(Knfsd),
+    Ganesha(Ganesha),
+}
 
 /// Why the file cannot be used: all that is wrong with it, a line each.
 #[derive(Debug, thiserror::Error)]
@@ -196,10 +202,45 @@ fn one(mut table: toml::Table, findings: &mut Vec<String>) -> Option<Gate> {
 }
 
 /// The keys of the kind, and the names of the nodes that it needs.
-fn kind(word: &str, _table: toml::Table, _nodes: &[Node; 2]) -> Result<Kind, Vec<String>> {
-    match word {
-        other => Err(vec![format!("`kind` {other:?} is none of \"knfsd\", \"ganesha\"")]),
+fn kind(word: &str, table: toml::Table, nodes: &[Node; 2]) -> Result<Kind, Vec<String>> {
+    let (kind, mut wrong) = match word {
+        "knfsd" => {
+            let keys: Knfsd = keys(table)?;
+            let wrong = keys.check();
+            (Kind::Knfsd(keys), wrong)
+        }
+        "ganesha" => {
+            let keys: Ganesha = keys(table)?;
+            let wrong = keys.check();
+            (Kind::Ganesha(keys), wrong)
+        }
+        other => return Err(vec![format!("`kind` {other:?} is none of \"knfsd\", \"ganesha\"")]),
+    };
+    match &kind {
+        Kind::Knfsd(_) | Kind::Ganesha(_) => wrong.extend(check_clients(nodes)),
     }
+    if wrong.is_empty() { Ok(kind) } else { Err(wrong) }
+}
+
+/// Each node by addresses of its own: a name is looked up by whoever answers first, and a shared address is both.
+fn check_clients(nodes: &[Node; 2]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for node in nodes {
+        if node.clients.is_empty() {
+            wrong.push(format!("node {} has no `clients`: write all addresses from which it comes", node.name));
+        }
+        if !node.initiators.is_empty() {
+            wrong.push(format!("node {} has `initiators`, which NFS does not know", node.name));
+        }
+        let odd = node.clients.iter().filter(|client| client.parse::<std::net::IpAddr>().is_err());
+        wrong.extend(
+            odd.map(|client| format!("client {client:?} of {}: write an address, such as \"192.0.2.1\"", node.name)),
+        );
+    }
+    let [first, second] = nodes.each_ref().map(|node| node.clients.iter().filter_map(|c| clients::address(c)));
+    let second: Vec<_> = second.collect();
+    wrong.extend(first.filter(|ip| second.contains(ip)).map(|ip| format!("both nodes have the address {ip}")));
+    wrong
 }
 
 /// Reads the keys of one kind; unknown ones are errors.
@@ -212,4 +253,49 @@ fn plain(name: &String) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let good = !name.is_empty() && name.len() <= 63 && name.chars().all(fits) && !name.starts_with('.');
     (!good).then(|| format!("the name {name:?}: use 1 to 63 letters, digits, `-`, `_` and `.`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHT: &str = "[[gate]]\nname = \"estuary\"\nkind = \"knfsd\"\npaths = [\"/srv/estuary\"]\n\
+        node = [{ name = \"heron\", clients = [\"192.0.2.1\"] }, { name = \"plover\", clients = [\"192.0.2.2\"] }]\n";
+
+    #[test]
+    fn the_order_of_the_nodes_says_who_mints_what() {
+        let gates = Gates::parse(RIGHT).unwrap();
+        let gate = gates.gate("estuary").unwrap();
+        let (heron, plover) = (gate.node_id("heron").unwrap(), gate.node_id("plover").unwrap());
+        assert!(gate.mints(heron, Token(8)) && !gate.mints(heron, Token(9)) && !gate.mints(heron, Token::NONE));
+        assert!(gate.mints(plover, Token(9)) && !gate.mints(plover, Token(8)));
+        assert_eq!(gates.state, Path::new(STATE));
+    }
+
+    #[test]
+    fn what_would_leave_a_door_open_is_refused_with_its_reason() {
+        for (from, to, word) in [
+            ("paths =", "path =", "unknown field"),
+            ("[\"/srv/estuary\"]", "[]", "empty"),
+            ("/srv/estuary", "/srv/../etc", "realpath"),
+            ("/srv/estuary", "/srv/estuary/", "realpath"),
+            ("192.0.2.2", "192.0.2.1", "both nodes have"),
+            ("192.0.2.2", "::ffff:192.0.2.1", "both nodes have"),
+            ("192.0.2.2", "plover.example", "write an address"),
+            ("[\"192.0.2.2\"]", "[]", "no `clients`"),
+            ("plover", "heron", "both nodes are called"),
+            ("\"plover\", clients", "\"plover\", client", "unknown field"),
+            ("\"estuary\"", "\"../estuary\"", "the name"),
+            ("\"knfsd\"", "\"samba\"", "none of"),
+            ("kind = \"knfsd\"\n", "kind = \"knfsd\"\noptions = \"rw,async\"\n", "async"),
+            ("kind = \"knfsd\"\n", "kind = \"knfsd\"\noptions = \"ro\"\n", "rw"),
+            ("[[gate]]\n", "state = \"here\"\n[[gate]]\n", "does not begin with"),
+            (RIGHT, "", "no [[gate]]"),
+        ] {
+            assert!(RIGHT.contains(from), "{from}");
+            let told = Gates::parse(&RIGHT.replacen(from, to, 1)).expect_err(to).join("\n");
+            assert!(told.contains(word), "{to}: {told}");
+        }
+        assert!(Gates::parse(&[RIGHT, RIGHT].concat()).unwrap_err().join("").contains("two gates"));
+    }
 }

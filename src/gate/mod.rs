@@ -14,14 +14,19 @@
 //! [`Access::Unknown`], and no proof (casebook C20, C22).
 
 pub mod arbiter;
+mod clients;
+mod commands;
 pub mod config;
+mod files;
+pub mod ganesha;
+pub mod knfsd;
 pub mod protocol;
 pub mod store;
 
 use std::fmt;
 use std::pin::Pin;
 
-use config::{Gate, Node};
+use config::{Gate, Kind, Node};
 
 /// An answer that comes later.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -59,5 +64,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
 /// The server of this gate.
 pub fn backend(gate: &Gate) -> Box<dyn Backend> {
-    match gate.kind {}
+    match &gate.kind {
+        Kind::Knfsd(keys) => Box::new(knfsd::KnfsdBackend::new(&gate.name, &gate.nodes, keys)),
+        Kind::Ganesha(keys) => Box::new(ganesha::GaneshaBackend::new(&gate.name, &gate.nodes, keys)),
+    }
 }

@@ -1,0 +1,343 @@
+//! The kernel's NFS server: `exportfs`, `/proc/fs/nfs/exports`, `/proc/fs/nfsd/clients` (casebook C20, C22).
+//!
+//! ```text
+//! revoke:  own file without the node (synced) ─▶ exportfs -u, each entry of it ─▶ its NFSv4 clients: "expire"
+//! restore: own file with the node (synced)    ─▶ exportfs -o OPTIONS, each address and path
+//! access:  exportfs -v · the kernel's list · the files of the next boot · open state of its clients
+//! ```
+//!
+//! A node is out when all four were read to the end and none of them knows a way in: an entry for one of its addresses,
+//! for a network or a wildcard around it, on the path itself, above it or below it. A name that might be the node's is
+//! a doubt, and a doubt is no proof. The gate changes entries of the nodes alone: what lets everybody in is told, not
+//! removed.
+
+pub mod tables;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::clients::{self, Match};
+use super::config::Node;
+use super::{Access, Backend, BackendError, Pending, commands, files};
+use tables::Entry;
+
+/// What every export of a gate gets unless `options` says otherwise. `sync`: what was acknowledged is on the disk when
+/// the other node takes over.
+const OPTIONS: &str = "rw,sync,no_subtree_check,no_root_squash";
+/// Calls that had passed the check of the export when it went may be in the server for this long; nothing tells of
+/// their end. Far above the time of one write, far below an agent's limit.
+const LINGER: Duration = Duration::from_millis(200);
+/// Of one file of `/proc` or `/etc`; a list beyond it is not judged.
+const LARGEST: u64 = 16 << 20;
+
+/// The keys of a gate of `kind = "knfsd"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knfsd {
+    /// What is exported.
+    pub paths: Vec<String>,
+    #[serde(default = "default_options")]
+    pub options: String,
+    #[serde(default = "default_exportfs")]
+    pub exportfs: String,
+    /// In front of `/proc` and `/etc`: for tests, on a machine without that server.
+    #[serde(default = "default_root")]
+    pub root: PathBuf,
+}
+
+fn default_options() -> String {
+    OPTIONS.to_owned()
+}
+
+fn default_exportfs() -> String {
+    "/usr/sbin/exportfs".to_owned()
+}
+
+fn default_root() -> PathBuf {
+    "/".into()
+}
+
+impl Knfsd {
+    /// What is wrong with the keys.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.paths.is_empty() {
+            wrong.push("`paths` is empty: name what is exported".to_owned());
+        }
+        for path in &self.paths {
+            let tidy = Path::new(path).components().collect::<PathBuf>();
+            if !path.starts_with('/')
+                || tidy.to_str() != Some(path)
+                || path.contains("..")
+                || path.contains(['\n', '\t'])
+            {
+                wrong.push(format!("path {path:?}: write it whole, as `realpath` prints it"));
+            }
+        }
+        let odd = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '#');
+        let words: Vec<&str> = self.options.split(',').collect();
+        if !words.contains(&"rw") || self.options.contains(odd) {
+            wrong.push(format!(
+                "`options` {:?}: write options of exports(5) with commas, `rw` among them",
+                self.options
+            ));
+        }
+        if words.contains(&"async") {
+            wrong
+                .push("`options` has `async`: the server would acknowledge writes that a crash of it loses".to_owned());
+        }
+        wrong
+    }
+}
+
+/// One gate on the kernel's server.
+#[derive(Debug)]
+pub struct KnfsdBackend {
+    keys: Knfsd,
+    gate: String,
+    nodes: [Node; 2],
+}
+
+impl KnfsdBackend {
+    pub fn new(gate: &str, nodes: &[Node; 2], keys: &Knfsd) -> KnfsdBackend {
+        KnfsdBackend { keys: keys.clone(), gate: gate.to_owned(), nodes: nodes.clone() }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.keys.root.join(path.trim_start_matches('/'))
+    }
+
+    fn own_file(&self) -> PathBuf {
+        self.at("/etc/exports.d").join(format!("leasehold-{}.exports", self.gate))
+    }
+
+    /// Writes who is in, for the next boot: those who were, with or without `node`.
+    fn rewrite(&self, node: &Node, admitted: bool) -> Result<(), BackendError> {
+        let text = std::fs::read_to_string(self.own_file()).unwrap_or_default();
+        let was = |other: &Node| text.lines().any(|line| line == marker(other));
+        let stays = |other: &&Node| if other.name == node.name { admitted } else { was(other) };
+        let mut out = format!("# Written by `leasehold gate` for gate {}; changes are lost.\n", self.gate);
+        for node in self.nodes.iter().filter(stays) {
+            out += &format!("{}\n", marker(node));
+            for path in &self.keys.paths {
+                let clients = node.clients.iter().map(|c| format!(" {c}({})", self.keys.options)).collect::<String>();
+                out += &format!("{}{clients}\n", tables::escape(path));
+            }
+        }
+        files::replace(&self.own_file(), &out)
+    }
+
+    async fn unexport(&self, node: &Node) -> Result<(), BackendError> {
+        let listed = self.listed().await.map_err(BackendError)?;
+        let ours = |e: &&Entry| self.keys.paths.contains(&e.path) && is_exactly(&e.client, node);
+        let mut first_error = Ok(());
+        for entry in listed.iter().filter(ours) {
+            let what = format!("{}:{}", bracketed(&entry.client), entry.path);
+            let done = commands::output(&self.keys.exportfs, &["-u", &what]).await.map(|_| ());
+            first_error = first_error.and(done);
+        }
+        first_error
+    }
+
+    /// Ends the node's NFSv4 clients, with all that they have open. Waits until the server has done so.
+    async fn expire(&self, node: &Node) -> Result<(), BackendError> {
+        for client in self.clients_of(node).map_err(BackendError)? {
+            let ctl = client.join("ctl");
+            let shown = ctl.display().to_string();
+            let written = tokio::task::spawn_blocking(move || std::fs::write(ctl, "expire\n")).await;
+            match written.map_err(std::io::Error::other).and_then(|done| done) {
+                Ok(()) => {}
+                // It has gone by itself.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(BackendError(format!("cannot expire {shown}: {error}"))),
+            }
+        }
+        Ok(())
+    }
+
+    async fn listed(&self) -> Result<Vec<Entry>, String> {
+        let text = commands::output(&self.keys.exportfs, &["-v"]).await.map_err(|error| error.to_string())?;
+        tables::exportfs(&text).map_err(|line| format!("`exportfs -v` says what is not understood: {line:?}"))
+    }
+
+    /// Directories of the server's NFSv4 clients that come from the node, or from nobody knows where.
+    fn clients_of(&self, node: &Node) -> Result<Vec<PathBuf>, String> {
+        let directory = self.at("/proc/fs/nfsd/clients");
+        let failed =
+            |error| format!("cannot read {}: {error}; it needs Linux 5.3 and a running server", directory.display());
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&directory).map_err(failed)? {
+            let client = entry.map_err(failed)?.path();
+            match read(&client.join("info")) {
+                Ok(info) if comes_from(&info, node)? => found.push(client),
+                Ok(_) => {}
+                // It has gone meanwhile.
+                Err(_) if !client.exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn doors(&self, listed: &[Entry], node: &Node) -> Result<Vec<String>, String> {
+        let kernel = self.at("/proc/fs/nfs/exports");
+        let cached = tables::kernel(&read(&kernel)?)
+            .map_err(|line| format!("{} says what is not understood: {line:?}", kernel.display()))?;
+        let mut doors = self.openings(listed, node, "`exportfs -v`");
+        doors.extend(self.openings(&cached, node, "the kernel's list"));
+        for file in self.export_files()? {
+            let shown = file.display().to_string();
+            let entries = tables::file(&read(&file)?).map_err(|line| format!("{shown} is not understood: {line:?}"))?;
+            doors.extend(self.openings(&entries, node, &shown));
+        }
+        for client in self.clients_of(node)? {
+            match read(&client.join("states")) {
+                Ok(states) if states.trim().is_empty() => {}
+                Ok(_) => doors.push(format!("{} has files open", client.display())),
+                Err(_) if !client.exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(doors)
+    }
+
+    /// What in a table lets the node in, or might.
+    fn openings(&self, entries: &[Entry], node: &Node, table: &str) -> Vec<String> {
+        let near = |e: &&Entry| self.keys.paths.iter().any(|path| is_within(path, &e.path) || is_within(&e.path, path));
+        let told = |e: &Entry| match clients::matches(&e.client, &addresses(node)) {
+            Match::No => None,
+            Match::Yes => Some(format!("{table}: {} is exported to {}", e.path, e.client)),
+            Match::Maybe => {
+                Some(format!("{table}: {} is exported to {}, which may be {}", e.path, e.client, node.name))
+            }
+        };
+        entries.iter().filter(near).filter_map(told).collect()
+    }
+
+    fn export_files(&self) -> Result<Vec<PathBuf>, String> {
+        let directory = self.at("/etc/exports.d");
+        let mut found: Vec<PathBuf> = Some(self.at("/etc/exports")).into_iter().filter(|f| f.exists()).collect();
+        let entries = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(format!("cannot read {}: {error}", directory.display())),
+        };
+        for entry in entries {
+            let path = entry.map_err(|error| format!("cannot read {}: {error}", directory.display()))?.path();
+            // Only such names are read by exportfs (exports(5)).
+            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+            if path.extension().is_some_and(|e| e == "exports") && !hidden {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Each path is exported, writable, to each address.
+    fn is_admitted(&self, listed: &[Entry], node: &Node) -> bool {
+        let lets_in = |path: &String, ip: IpAddr| {
+            let here = listed.iter().filter(|e| e.path == *path && e.has("rw"));
+            here.into_iter().any(|e| clients::matches(&e.client, &[ip]) == Match::Yes)
+        };
+        let nodes = addresses(node);
+        self.keys.paths.iter().all(|path| nodes.iter().all(|ip| lets_in(path, *ip)))
+    }
+
+    async fn look(&self, node: &Node) -> Result<Access, String> {
+        let listed = self.listed().await?;
+        let threads = self.at("/proc/fs/nfsd/threads");
+        let serves = read(&threads)?.trim().parse::<u32>().is_ok_and(|threads| threads > 0);
+        if serves && self.is_admitted(&listed, node) {
+            return Ok(Access::Admitted);
+        }
+        if listed.is_empty() && self.nodes.iter().any(|other| self.should_be_in(other)) {
+            return Err("`exportfs -v` prints nothing, although somebody should be let in".to_owned());
+        }
+        let doors = self.doors(&listed, node)?;
+        Ok(match doors.is_empty() {
+            true => Access::Excluded,
+            false => Access::Unknown(doors.join("; ")),
+        })
+    }
+
+    fn should_be_in(&self, node: &Node) -> bool {
+        read(&self.own_file()).is_ok_and(|text| text.lines().any(|line| line == marker(node)))
+    }
+}
+
+impl Backend for KnfsdBackend {
+    fn revoke<'a>(&'a self, node: &'a Node) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            self.rewrite(node, false)?;
+            let unexported = self.unexport(node).await;
+            // Even if that failed: what is open ends all the same.
+            let expired = self.expire(node).await;
+            tokio::time::sleep(LINGER).await;
+            unexported.and(expired)
+        })
+    }
+
+    fn restore<'a>(&'a self, node: &'a Node) -> Pending<'a, Result<(), BackendError>> {
+        Box::pin(async move {
+            self.rewrite(node, true)?;
+            for path in &self.keys.paths {
+                for client in &node.clients {
+                    let what = format!("{}:{path}", bracketed(client));
+                    commands::output(&self.keys.exportfs, &["-o", &self.keys.options, &what]).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn access<'a>(&'a self, node: &'a Node) -> Pending<'a, Access> {
+        Box::pin(async move { self.look(node).await.unwrap_or_else(Access::Unknown) })
+    }
+}
+
+/// The addresses of a node; the configuration has checked that each is one.
+fn addresses(node: &Node) -> Vec<IpAddr> {
+    node.clients.iter().filter_map(|client| clients::address(client)).collect()
+}
+
+/// Names one of the node's addresses and nothing more.
+fn is_exactly(client: &str, node: &Node) -> bool {
+    clients::address(client).is_some_and(|ip| addresses(node).contains(&ip))
+}
+
+/// IPv6 addresses have colons of their own (exportfs(8)).
+fn bracketed(client: &str) -> String {
+    if client.contains(':') && !client.starts_with('[') { format!("[{client}]") } else { client.to_owned() }
+}
+
+fn is_within(inner: &str, outer: &str) -> bool {
+    Path::new(inner).starts_with(Path::new(outer))
+}
+
+/// Whether a client is the node's; an address that is not understood is an error, since it may be.
+fn comes_from(info: &str, node: &Node) -> Result<bool, String> {
+    let line = info.lines().find_map(|line| line.strip_prefix("address:"));
+    let shown = line.map(|text| text.trim().trim_matches('"'));
+    match shown.and_then(clients::address_of_peer) {
+        Some(ip) => Ok(addresses(node).contains(&ip)),
+        None => Err(format!("a client of the server has no address that is understood: {:?}", shown.unwrap_or(info))),
+    }
+}
+
+fn marker(node: &Node) -> String {
+    format!("# admits {}", node.name)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let mut text = String::new();
+    let read = std::fs::File::open(path).map_err(failed)?.take(LARGEST).read_to_string(&mut text).map_err(failed)?;
+    if read as u64 == LARGEST {
+        return Err(format!("{} is longer than can be judged", path.display()));
+    }
+    Ok(text)
+}
