@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use super::agents::{
-    AbortSupport, Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume, Persistence,
-    RedfishAgent, ScsiPr,
+    AbortSupport, Ec2Power, Ec2Volume, FenceAgent, GateClient, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume,
+    Persistence, RedfishAgent, ScsiPr,
 };
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 

@@ -105,7 +105,8 @@ impl Call<'_> {
         troubles.extend(self.backend.revoke(peer).await.err().map(|e| format!("revoking {}: {e}", peer.name)));
         let mut seen_peer = self.backend.access(peer).await;
         let mut seen_me = Access::Unknown("not tried: first the peer must be out".to_owned());
-        if seen_peer == Access::Excluded {
+        // A revocation that failed may not outlive the next boot, whatever is read now.
+        if seen_peer == Access::Excluded && troubles.is_empty() {
             troubles.extend(self.backend.restore(me).await.err().map(|e| format!("restoring {}: {e}", me.name)));
             // Read again: what lets one node in may have let in the other as well.
             seen_peer = self.backend.access(peer).await;

@@ -1,25 +1,112 @@
 //! Storage servers that run `leasehold gate`: NFS exports and iSCSI access lists.
 
-use super::super::value::{Findings, Section};
+use std::path::PathBuf;
+
+use super::super::diagnostics::Finding;
+use super::super::value::{Field, Findings, Section};
 use super::Facts;
 use crate::core::Scope;
 
+/// ssh(1).
+const SSH_PORT: u32 = 22;
+/// Exports and access lists are root's.
+const USER: &str = "root";
+
+/// How a node reaches a gate.
+#[derive(Debug, Clone)]
+pub struct GateClient {
+    /// Host name or address.
+    pub server: String,
+    pub port: u16,
+    pub user: String,
+    /// The private key, for this alone; the server's `authorized_keys` ties it to `leasehold gate serve`.
+    pub key_file: PathBuf,
+    /// Holds the server's host key.
+    pub known_hosts: PathBuf,
+    /// Its name in the server's gate.toml.
+    pub gate: String,
+    /// In place of ssh: a program that hands one line to a gate. Empty but in tests, or where the gate is on the node.
+    pub command: Vec<String>,
+}
+
+impl GateClient {
+    fn device(&self, kind: &str) -> Vec<(String, String)> {
+        vec![(kind.to_owned(), format!("{} {} {}", self.server, self.port, self.gate))]
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.command.is_empty().then_some(self.server.as_str())
+    }
+}
+
 /// `kind = "nfs-export"`.
 #[derive(Debug, Clone)]
-pub struct NfsExport {}
+pub struct NfsExport {
+    pub gate: GateClient,
+}
 
 impl Facts for NfsExport {
     fn scope(&self) -> Option<Scope> {
         Some(Scope::Resource)
     }
 
+    fn takes(&self) -> bool {
+        true
+    }
+
     fn device(&self) -> Vec<(String, String)> {
-        vec![("nfs-export".to_owned(), String::new())]
+        self.gate.device("nfs-export")
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.gate.address()
     }
 }
 
-pub fn read_nfs(_s: &mut Section<'_>, _f: &mut Findings) -> Option<NfsExport> {
-    None
+pub fn read_nfs(s: &mut Section<'_>, f: &mut Findings) -> Option<NfsExport> {
+    read_client(s, f).map(|gate| NfsExport { gate })
+}
+
+fn read_client(s: &mut Section<'_>, f: &mut Findings) -> Option<GateClient> {
+    let gate = s.name("gate", f);
+    let gate = s.require(gate, "gate", "\"estuary\"", f);
+    let user = s.name("user", f);
+    let port = s.integer("port", 1..=65535, f);
+    let (server, key_file, known_hosts) = (s.string("server", f), s.path("key_file", f), s.path("known_hosts", f));
+    let server = plain_host(server, f);
+    let command = s.command("command", f);
+    if user.is_bad() || port.is_bad() || command.is_bad() {
+        return None;
+    }
+    let client = GateClient {
+        server: server.value().unwrap_or_default(),
+        port: u16::try_from(port.value_or(SSH_PORT)).ok()?,
+        user: user.value_or(USER.to_owned()),
+        key_file: key_file.value().unwrap_or_default(),
+        known_hosts: known_hosts.value().unwrap_or_default(),
+        gate: gate?.value,
+        command: command.value().unwrap_or_default(),
+    };
+    if !client.command.is_empty() {
+        return Some(client);
+    }
+    let server = s.require(server, "server", "\"192.0.2.31\"", f);
+    let key = s.require(key_file, "key_file", "\"/etc/leasehold/gate-key\"", f);
+    let hosts = s.require(known_hosts, "known_hosts", "\"/etc/leasehold/gate-known-hosts\"", f);
+    (server.is_some() && key.is_some() && hosts.is_some()).then_some(client)
+}
+
+/// A host that ssh would take for something else.
+fn plain_host(server: Field<String>, f: &mut Findings) -> Field<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':' | '%' | '_');
+    let Field::Given(at) = &server else { return server };
+    if at.value.chars().all(fits) && !at.value.starts_with('-') {
+        return server;
+    }
+    let finding =
+        Finding::error(format!("`server` {:?} is no host", at.value)).at(&at.span, "not a name or an address");
+    f.push(finding.help("write a host name or an address; the user stands in `user`, the port in `port`"));
+    Field::Bad
 }
 
 /// `kind = "iscsi-acl"`.

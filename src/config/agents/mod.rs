@@ -18,7 +18,7 @@ use crate::core::{Scope, Span};
 
 pub use ec2::{Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
-pub use gate::{IscsiAcl, NfsExport};
+pub use gate::{GateClient, IscsiAcl, NfsExport};
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use redfish::RedfishAgent;
 pub use scsi_pr::{AbortSupport, Persistence, ScsiPr};

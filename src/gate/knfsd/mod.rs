@@ -13,6 +13,8 @@
 
 pub mod tables;
 
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,16 +132,35 @@ impl KnfsdBackend {
         files::replace(&self.own_file(), &out)
     }
 
-    async fn unexport(&self, node: &Node) -> Result<(), BackendError> {
-        let listed = self.listed().await.map_err(BackendError)?;
+    /// Un-exports every address of the node, listed or not, and every other spelling of one that is listed.
+    async fn unexport(&self, node: &Node, listed: &[Entry]) -> Result<(), BackendError> {
         let ours = |e: &&Entry| self.keys.paths.contains(&e.path) && is_exactly(&e.client, node);
-        let mut first_error = Ok(());
         for entry in listed.iter().filter(ours) {
             let what = format!("{}:{}", bracketed(&entry.client), entry.path);
-            let done = commands::output(&self.keys.exportfs, &["-u", &what]).await.map(|_| ());
-            first_error = first_error.and(done);
+            commands::output(&self.keys.exportfs, &["-u", &what]).await?;
         }
-        first_error
+        for path in &self.keys.paths {
+            for client in &node.clients {
+                if !listed.iter().any(|e| e.path == *path && e.client == *client) {
+                    let what = format!("{}:{path}", bracketed(client));
+                    // It is an error where there is nothing to un-export, as it should be; the list decides.
+                    let _ = commands::output(&self.keys.exportfs, &["-u", &what]).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The list, unless it is empty where it cannot be: then nobody knows who is in.
+    async fn credible_list(&self) -> Result<Vec<Entry>, String> {
+        let listed = self.listed().await?;
+        match self.nodes.iter().find(|node| listed.is_empty() && self.should_be_in(node)) {
+            Some(node) => Err(format!(
+                "`exportfs -v` prints nothing, although {} should be in; see that the server runs, then exportfs -ra",
+                node.name
+            )),
+            None => Ok(listed),
+        }
     }
 
     /// Ends the node's NFSv4 clients, with all that they have open. Waits until the server has done so.
@@ -147,7 +168,8 @@ impl KnfsdBackend {
         for client in self.clients_of(node).map_err(BackendError)? {
             let ctl = client.join("ctl");
             let shown = ctl.display().to_string();
-            let written = tokio::task::spawn_blocking(move || std::fs::write(ctl, "expire\n")).await;
+            let expire = move || OpenOptions::new().write(true).open(ctl)?.write_all(b"expire\n");
+            let written = tokio::task::spawn_blocking(expire).await;
             match written.map_err(std::io::Error::other).and_then(|done| done) {
                 Ok(()) => {}
                 // It has gone by itself.
@@ -247,14 +269,12 @@ impl KnfsdBackend {
     }
 
     async fn look(&self, node: &Node) -> Result<Access, String> {
-        let listed = self.listed().await?;
+        let listed = self.credible_list().await?;
         let threads = self.at("/proc/fs/nfsd/threads");
         let serves = read(&threads)?.trim().parse::<u32>().is_ok_and(|threads| threads > 0);
-        if serves && self.is_admitted(&listed, node) {
+        // What else lets it in is told by name: somebody has to take that away.
+        if serves && self.should_be_in(node) && self.is_admitted(&listed, node) {
             return Ok(Access::Admitted);
-        }
-        if listed.is_empty() && self.nodes.iter().any(|other| self.should_be_in(other)) {
-            return Err("`exportfs -v` prints nothing, although somebody should be let in".to_owned());
         }
         let doors = self.doors(&listed, node)?;
         Ok(match doors.is_empty() {
@@ -271,8 +291,10 @@ impl KnfsdBackend {
 impl Backend for KnfsdBackend {
     fn revoke<'a>(&'a self, node: &'a Node) -> Pending<'a, Result<(), BackendError>> {
         Box::pin(async move {
+            // First of all: the file is what tells an empty list from a broken one.
+            let listed = self.credible_list().await.map_err(BackendError)?;
             self.rewrite(node, false)?;
-            let unexported = self.unexport(node).await;
+            let unexported = self.unexport(node, &listed).await;
             // Even if that failed: what is open ends all the same.
             let expired = self.expire(node).await;
             tokio::time::sleep(LINGER).await;
@@ -332,10 +354,9 @@ fn marker(node: &Node) -> String {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    use std::io::Read;
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     let mut text = String::new();
-    let read = std::fs::File::open(path).map_err(failed)?.take(LARGEST).read_to_string(&mut text).map_err(failed)?;
+    let read = File::open(path).map_err(failed)?.take(LARGEST).read_to_string(&mut text).map_err(failed)?;
     if read as u64 == LARGEST {
         return Err(format!("{} is longer than can be judged", path.display()));
     }
