@@ -57,7 +57,7 @@ fn take(new: u64, seen: u64) -> Take {
     Take { new: Token(new), seen: Seen::AtMost(Token(seen)) }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn no_write_lands_after_the_confirmation_and_the_survivor_goes_on() {
     let Some(lab) = lab("no_write_lands_after_the_confirmation_and_the_survivor_goes_on") else { return };
     let plans = [NodeId::First, NodeId::Second].map(|me| plan(me, &lab.agent(), "30s"));
@@ -114,8 +114,11 @@ async fn the_plan_reads_proves_and_names_the_highest_token() {
     };
     let report = plans[0].off(&order).await;
     assert!(matches!(report.result, FenceResult::Confirmed { .. }), "{}", told(&report.evidence));
-    // A door beside the gate: another export of the same folder, that nobody told the gate about.
-    let beside = lab.read("export.conf").replace("Export_Id = 1", "Export_Id = 9").replace("/data;", "/beside;");
+    // A door beside the gate: an export of the folder above, that nobody told the gate about.
+    let beside = lab
+        .read("export.conf")
+        .replace("Export_Id = 1", "Export_Id = 9")
+        .replace("/data; Pseudo = /data;", "; Pseudo = /beside;");
     lab.write("beside.conf", &beside);
     let bus = format!("--address=unix:path={}", lab.at("bus"));
     let add =

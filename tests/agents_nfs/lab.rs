@@ -39,7 +39,7 @@ EXPORT_DEFAULTS { Access_Type = None; }
 
 const SSHD: &str = "ListenAddress 127.0.0.1\nPort @PORT@\nHostKey @DIR@/host-key\nAuthorizedKeysFile @DIR@/authorized\n\
 PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-PermitRootLogin forced-commands-only\nLogLevel ERROR\n";
+PermitRootLogin forced-commands-only\nAllowUsers root\nLogLevel ERROR\n";
 
 /// Ended when dropped.
 struct Process(Child);

@@ -36,7 +36,7 @@ fn says(line: &str) -> String {
     format!("echo '{line}' | sed \"s/@ID@/$id/\"")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_gate_that_misbehaves_is_never_believed() {
     let dir = tempfile::tempdir().unwrap();
     let unknown = TakeResult::Unknown;
