@@ -169,6 +169,45 @@ async fn of_two_nodes_that_take_at_the_same_instant_exactly_one_wins() {
 }
 
 #[tokio::test]
+async fn of_two_nodes_that_take_a_free_disk_at_the_same_instant_exactly_one_wins() {
+    if !ready("of_two_nodes_that_take_a_free_disk_at_the_same_instant_exactly_one_wins") {
+        return;
+    }
+    let lab = pair();
+    let (heron, plover) = (lab.agent("heron"), lab.agent("plover"));
+    for _ in 0..races() / 4 {
+        lab.set_state("lun0", "gen 0\n");
+        let seen = Seen::AtMost(Token::NONE);
+        let ((a, told_a), (b, told_b)) =
+            tokio::join!(take_within(AMPLE, &heron, 2, seen), take_within(AMPLE, &plover, 3, seen));
+        let node = match (a, b) {
+            (TakeResult::Taken, TakeResult::Refused { highest: Token(2) }) => "heron",
+            (TakeResult::Refused { highest: Token(3) }, TakeResult::Taken) => "plover",
+            _ => panic!("not exactly one won\nheron: {a:?}\n{told_a}\nplover: {b:?}\n{told_b}"),
+        };
+        assert_eq!(lab.writers("lun0"), only(node));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_registered_on_a_disk_without_reservation_is_not_overlooked() {
+    if !ready("a_peer_that_is_registered_on_a_disk_without_reservation_is_not_overlooked") {
+        return;
+    }
+    let lab = pair();
+    assert_eq!(take(&lab.agent("heron"), 6, 0).await, TakeResult::Taken);
+    let state = lab.state("lun0");
+    // Somebody removed the registration of the holding path, and the reservation went with it.
+    let holder = state.lines().find_map(|l| l.strip_prefix("hold ")).unwrap().split(' ').next().unwrap().to_owned();
+    let left = state.lines().filter(|l| !l.starts_with("hold ") && !l.starts_with(&format!("reg {holder} ")));
+    lab.set_state("lun0", &left.map(|l| format!("{l}\n")).collect::<String>());
+    assert_eq!(take(&lab.agent("plover"), 5, 4).await, refused(6));
+    assert_eq!(take(&lab.agent("plover"), 7, 4).await, refused(6));
+    assert_eq!(take(&lab.agent("plover"), 7, 6).await, TakeResult::Taken);
+    assert_eq!((lab.stored("lun0"), lab.writers("lun0")), (7, only("plover")));
+}
+
+#[tokio::test]
 async fn a_node_that_comes_back_as_another_session_registers_before_it_preempts() {
     if !ready("a_node_that_comes_back_as_another_session_registers_before_it_preempts") {
         return;
@@ -280,6 +319,13 @@ async fn misbehaving_targets_get_their_right_result_and_words() {
         assert!(told.contains(words), "{name}: no {words:?} in\n{told}");
         if right == TakeResult::Unknown {
             assert!(lab.state("lun0").contains("hold heron"), "{name}: {}", lab.state("lun0"));
+        } else {
+            let own = lab.agent_of("plover", "plover", &["lun0"], |_| {});
+            assert_eq!(
+                own.status(&attempt()).await,
+                Reading::On,
+                "{name}: the plan also asks whether the winner is in"
+            );
         }
     }
 }

@@ -277,15 +277,17 @@ impl<'a> Lun<'a> {
 
 impl ScsiPr {
     fn chance(&self, view: &View, own: Key, seen: Seen) -> Chance {
-        let Some(holder) = view.holder() else { return Chance::Free };
-        let allowed = match seen {
+        let allowed = |key: Key| match seen {
             Seen::Whatever => true,
-            Seen::AtMost(seen) => holder.node == own.node || holder.token <= seen,
+            Seen::AtMost(seen) => key.node == own.node || key.token <= seen,
         };
-        match holder {
-            _ if holder == own => Chance::Won,
-            _ if holder.token < own.token && allowed => Chance::Over(holder),
-            _ => Chance::Refused(holder.token),
+        // Without a holder, what the peer has registered may be what is left of one.
+        let of_peer = || view.keys().into_iter().filter(|key| key.node != own.node).max_by_key(|key| key.token);
+        match (view.holder(), of_peer()) {
+            (Some(holder), _) if holder == own => Chance::Won,
+            (Some(key), _) | (None, Some(key)) if key.token >= own.token || !allowed(key) => Chance::Refused(key.token),
+            (Some(holder), _) => Chance::Over(holder),
+            (None, _) => Chance::Free,
         }
     }
 

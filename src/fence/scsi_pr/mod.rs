@@ -23,6 +23,7 @@
 //! | --- | --- |
 //! | two nodes race for *h* | one preempts it; the other's preempt gets a conflict, it looks again, and is refused by the rule |
 //! | two nodes race for a free disk | one RESERVE succeeds, the other gets a conflict, and so on |
+//! | a disk without reservation on which the peer is registered (its holding path was removed by hand) | the peer's highest key counts as the stored one: `seen` must cover it |
 //! | the holder itself takes anew while the peer preempts *h* | its REGISTER *h*→`new` moves the stored token in one step. It comes first: the peer's preempt finds no *h*. It comes second: it gets a conflict |
 //! | a late preempt (a killed command that the kernel still sends) | it names a victim that is gone, or an own key that is gone: conflict. If both are still there it is the very step that was decided upon |
 //! | a late register | it names what the path had then: conflict. Where the path had nothing and has nothing again, it leaves a registration without reservation: see below |
@@ -133,6 +134,10 @@ impl ScsiPr {
 
     async fn look(&self, device: &Path, attempt: &Attempt) -> Result<(View, usize), String> {
         let mut lun = Lun::find(self, device, attempt)?;
+        if self.aims_at_me() {
+            // Only these can be registered, and only these can write.
+            lun.silent_paths().await;
+        }
         let paths = lun.paths.len();
         Ok((lun.view().await?, paths))
     }
