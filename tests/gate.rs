@@ -324,3 +324,28 @@ fn a_line_that_is_no_question_is_answered_with_the_reason() {
     assert_eq!((answer.id.as_str(), answer.result, code), ("77", Verdict::Status, Some(0)));
     assert!(answer.access.iter().all(|node| node.state == State::Excluded), "{answer:?}");
 }
+
+/// The blocks of TOML in a page.
+fn samples(page: &str) -> Vec<String> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
+    let text = fs::read_to_string(path).expect("the page");
+    text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_samples_of_the_pages_are_accepted() {
+    let gate = &samples("gate.md")[0];
+    leasehold::gate::config::Gates::parse(gate).unwrap_or_else(|findings| panic!("{findings:?}"));
+    let agents = &samples("agents/nfs-export.md")[0];
+    let text = format!(
+        "[cluster]\nname = \"estuary\"\nkey = \"/etc/leasehold/key\"\ndata = \"shared\"\n\
+         [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n\
+         [[link]]\nname = \"lan\"\naddresses = {{ heron = \"192.0.2.1\", plover = \"192.0.2.2\" }}\n\
+         [[link]]\nname = \"cross\"\naddresses = {{ heron = \"198.51.100.1\", plover = \"198.51.100.2\" }}\n\
+         [guard]\nwatchdog = \"auto\"\n{agents}\
+         [[resource]]\nname = \"gauges\"\nkind = \"exec\"\nstart = [\"/usr/local/bin/gauges\"]\n"
+    );
+    let checked = leasehold::config::parse("leasehold.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(checked.config.fence.plan, leasehold::core::Plan::Exclusive);
+    assert!(checked.config.fence.agents.iter().all(|agent| agent.kind.takes()));
+}

@@ -70,30 +70,36 @@ pub fn read_nfs(s: &mut Section<'_>, f: &mut Findings) -> Option<NfsExport> {
 fn read_client(s: &mut Section<'_>, f: &mut Findings) -> Option<GateClient> {
     let gate = s.name("gate", f);
     let gate = s.require(gate, "gate", "\"estuary\"", f);
-    let user = s.name("user", f);
-    let port = s.integer("port", 1..=65535, f);
-    let (server, key_file, known_hosts) = (s.string("server", f), s.path("key_file", f), s.path("known_hosts", f));
-    let server = plain_host(server, f);
     let command = s.command("command", f);
+    let way = way(s, matches!(command, Field::Absent), f);
+    let (user, port) = (s.name("user", f), s.integer("port", 1..=65535, f));
     if user.is_bad() || port.is_bad() || command.is_bad() {
         return None;
     }
-    let client = GateClient {
-        server: server.value().unwrap_or_default(),
+    let (server, key_file, known_hosts) = way?;
+    Some(GateClient {
+        server,
         port: u16::try_from(port.value_or(SSH_PORT)).ok()?,
         user: user.value_or(USER.to_owned()),
-        key_file: key_file.value().unwrap_or_default(),
-        known_hosts: known_hosts.value().unwrap_or_default(),
+        key_file,
+        known_hosts,
         gate: gate?.value,
         command: command.value().unwrap_or_default(),
-    };
-    if !client.command.is_empty() {
-        return Some(client);
+    })
+}
+
+/// Server, key, and the server's host key: all needed by ssh, and by nothing else.
+fn way(s: &mut Section<'_>, by_ssh: bool, f: &mut Findings) -> Option<(String, PathBuf, PathBuf)> {
+    let server = s.string("server", f);
+    let (server, key, hosts) = (plain_host(server, f), s.path("key_file", f), s.path("known_hosts", f));
+    if !by_ssh {
+        let path = |field: &Field<PathBuf>| field.value().unwrap_or_default();
+        return Some((server.value().unwrap_or_default(), path(&key), path(&hosts)));
     }
     let server = s.require(server, "server", "\"192.0.2.31\"", f);
-    let key = s.require(key_file, "key_file", "\"/etc/leasehold/gate-key\"", f);
-    let hosts = s.require(known_hosts, "known_hosts", "\"/etc/leasehold/gate-known-hosts\"", f);
-    (server.is_some() && key.is_some() && hosts.is_some()).then_some(client)
+    let key = s.require(key, "key_file", "\"/etc/leasehold/gate-key\"", f);
+    let hosts = s.require(hosts, "known_hosts", "\"/etc/leasehold/gate-known-hosts\"", f);
+    Some((server?.value, key?.value, hosts?.value))
 }
 
 /// A host that ssh would take for something else.
