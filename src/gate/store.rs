@@ -156,8 +156,8 @@ pub fn create(state: &Path, gate: &Gate, highest: Token) -> Result<PathBuf, Stor
         Err(source) => return Err(StoreError::Io { step: "make the record", path, source }),
         Ok(()) => {}
     }
-    let parents = state.ancestors().take_while(|dir| !dir.as_os_str().is_empty());
-    parents.map(sync_directory).collect::<io::Result<()>>().map_err(failed("make durable the directory"))?;
+    let mut parents = state.ancestors().take_while(|dir| !dir.as_os_str().is_empty());
+    parents.try_for_each(sync_directory).map_err(failed("make durable the directory"))?;
     Ok(path)
 }
 

@@ -114,7 +114,8 @@ pub fn unescape(text: &str) -> String {
     let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
     let mut at = 0;
     while at < bytes.len() {
-        let octal = text.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let digits = text.get(at + 1..at + 4).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+        let octal = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
         match (bytes[at], octal) {
             (b'\\', Some(byte)) => {
                 out.push(byte);
@@ -204,6 +205,7 @@ mod tests {
             ["/srv/a 192.0.2.1 rw", "/srv/a *.example.com ro", "/srv/b c @group rw", "/srv/d * ", "/srv/e f * ro"];
         assert_eq!(got, expected);
         assert!(file("/srv/a 192.0.2.1(rw\n").is_err() && file("\"/srv/a 192.0.2.1(rw)\n").is_err());
+        assert_eq!(unescape("/a\\+12\\9\\"), "/a\\+12\\9\\");
         assert_eq!(unescape(&escape("/srv/a b#(c)\"\\")), "/srv/a b#(c)\"\\");
     }
 }
