@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use super::agents::{
-    Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, GateClient, IscsiAcl, Login, NfsExport,
-    OPENSTACK_STABLE_READS, OpenstackCloud, OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr, SystemName, Trust,
+    AbortSupport, Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, GateClient, IscsiAcl, Login, NfsExport,
+    OPENSTACK_STABLE_READS, OpenstackCloud, OpenstackPower, OpenstackVolume, Persistence, RedfishAgent, ScsiPr,
+    SystemName, Trust,
 };
 pub use super::resources::{AddressResource, MountResource, PostgresResource, UnitResource};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};

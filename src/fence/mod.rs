@@ -54,6 +54,7 @@ pub use plan::{Entry, FencePlan, Order, Report};
 pub use prove::Probed;
 pub use proving::{Proven, Proving};
 pub use redfish::Redfish;
+pub use scsi_pr::{Places, ScsiPr};
 pub use secret::{Secret, SecretError};
 
 /// An answer that comes later. Dropping it ends the work and kills its children.

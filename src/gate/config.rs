@@ -22,9 +22,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::clients;
 use super::ganesha::Ganesha;
 use super::knfsd::Knfsd;
+use super::lio::Lio;
+use super::tgt::Tgt;
+use super::{clients, initiators};
 use crate::core::{NodeId, Token};
 
 /// Where `leasehold gate` looks for it.
@@ -69,6 +71,8 @@ pub struct Node {
 pub enum Kind {
     Knfsd(Knfsd),
     Ganesha(Ganesha),
+    Tgt(Tgt),
+    Lio(Lio),
 }
 
 /// Why the file cannot be used: all that is wrong with it, a line each.
@@ -214,10 +218,21 @@ fn kind(word: &str, table: toml::Table, nodes: &[Node; 2]) -> Result<Kind, Vec<S
             let wrong = keys.check();
             (Kind::Ganesha(keys), wrong)
         }
-        other => return Err(vec![format!("`kind` {other:?} is none of \"knfsd\", \"ganesha\"")]),
+        "tgt" => {
+            let keys: Tgt = keys(table)?;
+            let wrong = keys.check();
+            (Kind::Tgt(keys), wrong)
+        }
+        "lio" => {
+            let keys: Lio = keys(table)?;
+            let wrong = keys.check();
+            (Kind::Lio(keys), wrong)
+        }
+        other => return Err(vec![format!("`kind` {other:?} is none of \"knfsd\", \"ganesha\", \"tgt\", \"lio\"")]),
     };
     match &kind {
         Kind::Knfsd(_) | Kind::Ganesha(_) => wrong.extend(check_clients(nodes)),
+        Kind::Tgt(_) | Kind::Lio(_) => wrong.extend(initiators::check(nodes)),
     }
     if wrong.is_empty() { Ok(kind) } else { Err(wrong) }
 }

@@ -6,7 +6,7 @@
 //!                                     │ compare and swap, durable   (arbiter.rs)
 //!                                     ▼
 //!                       Backend: revoke the peer, read it back, restore the caller, read both back
-//!                         knfsd, ganesha, …
+//!                         knfsd, ganesha, tgt, lio
 //! ```
 //!
 //! The answer `taken` is a proof that promotes a node, so it is given for nothing less than this: the token is on the
@@ -19,9 +19,12 @@ mod commands;
 pub mod config;
 mod files;
 pub mod ganesha;
+mod initiators;
 pub mod knfsd;
+pub mod lio;
 pub mod protocol;
 pub mod store;
+pub mod tgt;
 
 use std::fmt;
 use std::pin::Pin;
@@ -67,5 +70,7 @@ pub fn backend(gate: &Gate) -> Box<dyn Backend> {
     match &gate.kind {
         Kind::Knfsd(keys) => Box::new(knfsd::KnfsdBackend::new(&gate.name, &gate.nodes, keys)),
         Kind::Ganesha(keys) => Box::new(ganesha::GaneshaBackend::new(&gate.name, &gate.nodes, keys)),
+        Kind::Tgt(keys) => Box::new(tgt::TgtBackend::new(&gate.name, &gate.nodes, keys)),
+        Kind::Lio(keys) => Box::new(lio::LioBackend::new(keys)),
     }
 }

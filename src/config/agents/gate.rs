@@ -117,18 +117,28 @@ fn plain_host(server: Field<String>, f: &mut Findings) -> Field<String> {
 
 /// `kind = "iscsi-acl"`.
 #[derive(Debug, Clone)]
-pub struct IscsiAcl {}
+pub struct IscsiAcl {
+    pub gate: GateClient,
+}
 
 impl Facts for IscsiAcl {
     fn scope(&self) -> Option<Scope> {
         Some(Scope::Resource)
     }
 
+    fn takes(&self) -> bool {
+        true
+    }
+
     fn device(&self) -> Vec<(String, String)> {
-        vec![("iscsi-acl".to_owned(), String::new())]
+        self.gate.device("iscsi-acl")
+    }
+
+    fn address(&self) -> Option<&str> {
+        self.gate.address()
     }
 }
 
-pub fn read_iscsi(_s: &mut Section<'_>, _f: &mut Findings) -> Option<IscsiAcl> {
-    None
+pub fn read_iscsi(s: &mut Section<'_>, f: &mut Findings) -> Option<IscsiAcl> {
+    read_client(s, f).map(|gate| IscsiAcl { gate })
 }

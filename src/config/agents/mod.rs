@@ -23,7 +23,7 @@ pub use fence_agent::FenceAgent;
 pub use gate::{GateClient, IscsiAcl, NfsExport};
 pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
 pub use redfish::{Login, RedfishAgent, SystemName};
-pub use scsi_pr::ScsiPr;
+pub use scsi_pr::{AbortSupport, Persistence, ScsiPr};
 pub use tls::Trust;
 
 /// What the rest of this room must know of an agent, whatever its kind.
