@@ -16,6 +16,7 @@ use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severi
 use crate::fence::journal::News;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
+use crate::os::manager::Ending;
 use crate::os::notify::Notifier;
 use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
@@ -57,7 +58,7 @@ pub struct Driver {
 pub struct Sources {
     pub inbox: UnboundedReceiver<Note>,
     pub calls: Receiver<Call>,
-    pub signals: UnboundedReceiver<()>,
+    pub signals: UnboundedReceiver<Ending>,
 }
 
 impl Driver {
@@ -80,7 +81,10 @@ impl Driver {
                     self.receive(link, &buffer[..length]);
                 }
                 Some(call) = sources.calls.recv() => self.answer(call),
-                Some(()) = sources.signals.recv() => self.stop(),
+                Some(ending) = sources.signals.recv() => match ending {
+                    Ending::Stop => self.stop(),
+                    Ending::Replaced => self.make_room(),
+                },
             }
             self.put_into_effect();
             self.notifier.beat();
@@ -165,6 +169,13 @@ impl Driver {
         };
         // A client that went away is no matter.
         let _ = call.reply.send(outcome);
+    }
+
+    /// The next daemon of this node is about to start: it finds lease and resources as they are, and goes on.
+    fn make_room(&mut self) {
+        tracing::info!(role = %self.node.role(), "replaced by the next daemon: resources and lease stay");
+        self.notifier.stopping();
+        self.finished = true;
     }
 
     /// SIGTERM, SIGINT: the clean stop. A second one changes nothing: the service manager has its own limit.

@@ -37,6 +37,7 @@ pub use crate::fence::metadata_of;
 use crate::fence::{self, FenceError, FencePlan};
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
+use crate::os::manager::{self, Ending};
 use crate::os::notify::Notifier;
 use crate::os::record::{Finding, RecordError, RecordFile};
 use crate::os::runtime::RunTime;
@@ -358,7 +359,7 @@ struct Worker {
     journal: Journal,
     calls: mpsc::Sender<crate::control::Call>,
     inbox: note::Inbox,
-    signals: mpsc::UnboundedSender<()>,
+    signals: mpsc::UnboundedSender<Ending>,
 }
 
 impl Worker {
@@ -409,19 +410,19 @@ impl Worker {
     }
 }
 
-/// SIGTERM and SIGINT ask for the clean stop.
-async fn forward_signals(stop: mpsc::UnboundedSender<()>) {
+/// SIGTERM and SIGINT ask for the end; the service manager says which.
+async fn forward_signals(end: mpsc::UnboundedSender<Ending>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         return tracing::error!("signals cannot be watched: only SIGKILL ends this daemon, and `leasehold stop`");
     };
     loop {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        if stop.send(()).is_err() {
+        let ending = tokio::select! {
+            _ = terminate.recv() => manager::ending().await,
+            _ = interrupt.recv() => Ending::Stop,
+        };
+        if end.send(ending).is_err() {
             return;
         }
     }

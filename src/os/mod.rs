@@ -23,6 +23,7 @@ pub mod keyfile;
 pub mod links;
 pub mod log;
 pub mod machine;
+pub mod manager;
 pub mod notify;
 pub mod peer_uuid;
 pub mod record;
