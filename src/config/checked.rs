@@ -8,7 +8,7 @@ pub use super::agents::{
     Ec2Power, Ec2Volume, FenceAgent, GateClient, IscsiAcl, NfsExport, OPENSTACK_STABLE_READS, OpenstackCloud,
     OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr, Trust,
 };
-pub use super::resources::{AddressResource, MountResource, PostgresResource, UnitResource};
+pub use super::resources::{AddressResource, Announce, Interfaces, MountResource, PostgresResource, UnitResource};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
 /// Everything from one file, the same on both nodes.
