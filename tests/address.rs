@@ -1,18 +1,20 @@
 //! Resources of kind `address` on real interfaces, in network namespaces of their own (casebook C23, C25, C26).
 
+#[path = "address/answers.rs"]
+mod answers;
+#[path = "address/daemons.rs"]
+mod daemons;
 #[path = "common/need.rs"]
 mod need;
 #[path = "common/segment.rs"]
 mod segment;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::config::{self, Resource};
 use leasehold::core::{ProofKind, Role, Token};
 use leasehold::resource::{Context, Failure, Group};
-use segment::{PATIENCE, Segment, eventually, until};
+use segment::{PATIENCE, Segment, until};
 use tokio::time::timeout;
 
 const VIP: &str = "192.0.2.50";
@@ -427,168 +429,4 @@ fn a_left_over_on_any_interface_counts_and_is_removed() {
         assert!(next.adopt(&context()).await.expect("a list"), "the next daemon takes it over");
         down(&next).await;
     });
-}
-
-// --- how long it takes until it answers
-
-struct Ping(Child);
-
-impl Ping {
-    /// Pings every 20 ms from now on.
-    fn start(lab: &Segment, machine: &str, address: &str) -> Ping {
-        let mut command = lab.command(machine, "ping");
-        let child = command.args(["-n", "-i", "0.02", address]).stdout(Stdio::piped()).spawn();
-        Ping(child.expect("ping runs"))
-    }
-
-    fn first_answer(&mut self) -> Instant {
-        let lines = BufReader::new(self.0.stdout.take().expect("a pipe")).lines();
-        let answered = lines.map_while(Result::ok).find(|line| line.contains("bytes from"));
-        answered.expect("an answer");
-        Instant::now()
-    }
-}
-
-impl Drop for Ping {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Machine `a` serves, `c` has learnt where; `a` dies and `b` takes over.
-fn take_over(own: [&str; 3], vip: &str, neighbours: &str, more: &str) -> Duration {
-    let lab = Segment::new(&["a", "b", "c"]);
-    for (machine, address) in ["a", "b", "c"].iter().zip(own) {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        lab.ip(machine, &format!("addr add {address} dev reef0{nodad}"));
-    }
-    // What it has learnt stays valid for ten minutes: only an announcement corrects it.
-    lab.set("c", &format!("{neighbours}/neigh/reef0/base_reachable_time_ms"), "600000");
-    let address = vip.split('/').next().expect("an address");
-    lab.inside("a", async || up(&group(vip, "probe = false")).await);
-    Ping::start(&lab, "c", address).first_answer();
-    lab.carrier("a", "down");
-    let mut ping = Ping::start(&lab, "c", address);
-    std::thread::scope(|scope| {
-        let (begun, started) = lab.inside("b", async || {
-            let service = group(vip, more);
-            let begun = Instant::now();
-            up(&service).await;
-            let started = begun.elapsed();
-            // The announcements go on beside.
-            let answered = scope.spawn(|| ping.first_answer());
-            until("an answer", || answered.is_finished()).await;
-            (answered.join().expect("an answer").duration_since(begun), started)
-        });
-        println!("{vip} ({more}): up after {started:?}, first answered ping after {begun:?}");
-        begun
-    })
-}
-
-#[test]
-fn a_neighbour_with_a_warm_cache_is_answered_soon_after_a_start() {
-    let name = "a_neighbour_with_a_warm_cache_is_answered_soon_after_a_start";
-    if !need::all(name, &[need::root(), need::program("ip"), need::program("ping")]) {
-        return;
-    }
-    let four = ["192.0.2.11/24", "192.0.2.12/24", "192.0.2.13/24"];
-    let six = ["2001:db8::11/64", "2001:db8::12/64", "2001:db8::13/64"];
-    for probe in ["probe = true", "probe = false"] {
-        assert!(take_over(four, "192.0.2.50/24", "ipv4", probe) < Duration::from_secs(10));
-        assert!(take_over(six, "2001:db8::50/64", "ipv6", probe) < Duration::from_secs(20));
-    }
-}
-
-// --- the whole daemon
-
-struct Node<'a> {
-    lab: &'a Segment,
-    name: &'static str,
-    machine: &'static str,
-    home: tempfile::TempDir,
-}
-
-impl<'a> Node<'a> {
-    fn new(lab: &'a Segment, name: &'static str, machine: &'static str, key: &str) -> Node<'a> {
-        let node = Node { lab, name, machine, home: tempfile::tempdir().expect("a directory") };
-        let file = |name: &str| node.home.path().join(name).display().to_string();
-        std::fs::write(file("key"), key).expect("a key");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(file("key"), mode).expect("its mode");
-        ["state", "run"].iter().for_each(|name| std::fs::create_dir(file(name)).expect("a directory"));
-        let text = format!(
-            "fence = \"confirm-only\"\n[cluster]\nname = \"estuary\"\nkey = \"{}\"\ndata = \"shared\"\n\
-             [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n[[link]]\nname = \"lan\"\n\
-             addresses = {{ heron = \"192.0.2.11\", plover = \"192.0.2.12\" }}\n[guard]\nwatchdog = \"none\"\n\
-             [join]\nwait = \"2s\"\n{}[control]\nsocket = \"{}\"\n[paths]\nstate = \"{}\"\nruntime = \"{}\"\n",
-            file("key"),
-            table("reef", "192.0.2.50/24", "probe = false"),
-            file("control.sock"),
-            file("state"),
-            file("run"),
-        );
-        std::fs::write(file("leasehold.toml"), text).expect("a configuration");
-        node
-    }
-
-    fn start(&self, boot: u32) -> Running {
-        let mut command = self.lab.command(self.machine, env!("CARGO_BIN_EXE_leasehold"));
-        command.args(["daemon", "--node", self.name, "--boot-id", &format!("{boot:08x}-0000-4000-8000-000000000000")]);
-        command.arg("--config").arg(self.home.path().join("leasehold.toml"));
-        let log = std::fs::File::options().create(true).append(true).open(self.home.path().join("log"));
-        let log = log.expect("a log");
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("the same file")).stderr(log);
-        Running(command.spawn().expect("the daemon starts"))
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
-    }
-
-    fn role(&self) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        command.args(["status", "--json", "--socket"]).arg(self.home.path().join("control.sock"));
-        let output = command.env_remove("LEASEHOLD_SOCKET").output().expect("leasehold runs");
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        status["me"]["role"].as_str().unwrap_or_default().to_owned()
-    }
-}
-
-/// A daemon that dies as by SIGKILL when it is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn a_left_over_address_is_removed_at_the_start_of_the_daemon_before_anything_else() {
-    if !possible("a_left_over_address_is_removed_at_the_start_of_the_daemon_before_anything_else") {
-        return;
-    }
-    let lab = Segment::new(&["a", "b"]);
-    lab.ip("a", "addr add 192.0.2.11/24 dev reef0");
-    lab.ip("b", "addr add 192.0.2.12/24 dev reef0");
-    let key = leasehold::wire::Keyring::generate().expect("randomness");
-    let key = std::str::from_utf8(key.as_bytes()).expect("text");
-    let nodes = [Node::new(&lab, "heron", "a", key), Node::new(&lab, "plover", "b", key)];
-    let holder = {
-        let _daemons = [nodes[0].start(1), nodes[1].start(2)];
-        eventually("one of them has the address", || lab.has("a", VIP) || lab.has("b", VIP));
-        if lab.has("a", VIP) { &nodes[0] } else { &nodes[1] }
-    };
-    assert!(lab.has(holder.machine, VIP), "nobody was left to remove it");
-    let before = holder.log().len();
-    let _daemon = holder.start(3);
-    let took = eventually("the left-over is removed", || !lab.has(holder.machine, VIP));
-    println!("a left-over was removed {took:?} after the daemon was started");
-    let log = holder.log().split_off(before);
-    assert!(log.contains("removed 192.0.2.50/32"), "{log}");
-    // Its peer is silent, so that it never comes further than this.
-    eventually("it answers", || holder.role() == "joining");
-    assert!(!lab.has(holder.machine, VIP) && !holder.log().split_off(before).contains("standby"), "{}", holder.log());
 }

@@ -232,17 +232,18 @@ impl Address {
 
     async fn until_failed(&self) -> String {
         let mut vigil = Vigil::new(self.config.hold, self.config.put_back);
-        let mut events = None;
+        let (mut events, mut trouble) = (None, None);
         loop {
             events = events.or_else(|| Events::open().ok());
-            match self.look().await {
-                Ok(sight) => match self.heed(vigil.judge(sight, clock::now())).await {
-                    Ok(None) => {}
-                    Ok(Some(failed)) => return failed,
-                    Err(error) => tracing::warn!("the address cannot be put back yet: {error}"),
-                },
+            let looked = match self.look().await {
+                Ok(sight) => self.heed(vigil.judge(sight, clock::now())).await,
+                Err(error) => Err(error),
+            };
+            match looked {
+                Ok(Some(failed)) => return failed,
+                Ok(None) => trouble = None,
                 // Not knowing is no failure: the next look may tell.
-                Err(error) => tracing::warn!("the address cannot be looked at: {error}"),
+                Err(error) => tell_once(&mut trouble, error.to_string()),
             }
             self.state().put_back = vigil.put_back();
             if !wait(events.as_mut(), self.config.monitor.into()).await {
@@ -403,6 +404,14 @@ impl Resource for Address {
     }
 
     fn set_token(&self, _token: Token) {}
+}
+
+/// The same trouble again and again is one line.
+fn tell_once(told: &mut Option<String>, text: String) {
+    if told.as_ref() != Some(&text) {
+        tracing::warn!("{text}; trying on");
+        *told = Some(text);
+    }
 }
 
 /// Waits for a change or for the next look. `false`: nothing would be heard of changes any more.

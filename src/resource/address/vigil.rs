@@ -72,9 +72,8 @@ impl Vigil {
         match sight {
             Sight::NoLink(why) => self.without_link(&why, now),
             Sight::Duplicate => Verdict::Failed("another machine on the segment has the same address".to_owned()),
-            Sight::Held | Sight::Missing if self.comes_back(now) => Verdict::Renew,
-            Sight::Held => Verdict::Nothing,
-            Sight::Missing => self.missing(now),
+            Sight::Held => self.with_link(now).unwrap_or(Verdict::Nothing),
+            Sight::Missing => self.with_link(now).unwrap_or_else(|| self.missing(now)),
         }
     }
 
@@ -93,17 +92,17 @@ impl Vigil {
         }
     }
 
-    /// Whether the interface is back just now. An outage is over when it has stayed for `hold`.
-    fn comes_back(&mut self, now: Instant) -> bool {
-        let Some(outage) = &mut self.outage else { return false };
+    /// The interface is well; `Some` when it came back just now. An outage is over when it has stayed for `hold`.
+    fn with_link(&mut self, now: Instant) -> Option<Verdict> {
+        let outage = self.outage.as_mut()?;
         let Some(back) = outage.back else {
             outage.back = Some(now);
-            return true;
+            return Some(Verdict::Renew);
         };
         if now.since(back) >= self.hold {
             self.outage = None;
         }
-        false
+        None
     }
 
     fn missing(&mut self, now: Instant) -> Verdict {
