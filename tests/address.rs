@@ -337,10 +337,24 @@ fn a_lost_carrier_is_a_failure_after_the_hold_time_and_a_start_without_one_is_re
         let told = vip.readiness().await.expect_err("not ready").to_string();
         assert!(told.contains("reef0 has no carrier"), "{told}");
         lab.carrier("a", "up");
-        until("the carrier is back", || lab.ip("a", "-o link show reef0").contains("LOWER_UP")).await;
+        until("the carrier is back", || lab.is_in_use("a")).await;
         let told = vip.readiness().await.expect_err("not yet steady").to_string();
         assert!(told.contains("lost its carrier a moment ago"), "{told}");
         vip.readiness().await.expect("steady since the last look");
+    });
+}
+
+#[test]
+fn a_start_right_after_the_cable_was_plugged_in_waits_until_the_link_is_in_use() {
+    if !possible("a_start_right_after_the_cable_was_plugged_in_waits_until_the_link_is_in_use") {
+        return;
+    }
+    let lab = Segment::new(&["a"]);
+    lab.inside("a", async || {
+        lab.unplug("a");
+        lab.plug_in("a");
+        up(&group("192.0.2.50/24", "probe = false")).await;
+        assert!(lab.is_in_use("a"), "an announcement before that reaches nobody");
     });
 }
 

@@ -37,6 +37,7 @@ impl Segment {
             segment.ip(machine, "link set lo up");
             segment.plug_in(machine);
         }
+        machines.iter().for_each(|machine| segment.settle(machine));
         segment
     }
 
@@ -71,6 +72,15 @@ impl Segment {
         run("ip", &pair);
         run("ip", &["-n", &hub, "link", "set", &port, "master", "br0", "up"]);
         self.ip(machine, &format!("link set {INTERFACE} up"));
+    }
+
+    /// Waits until the kernel uses the interface: its link watch works once a second.
+    pub fn settle(&self, machine: &str) {
+        eventually("the link is in use", || self.is_in_use(machine));
+    }
+
+    pub fn is_in_use(&self, machine: &str) -> bool {
+        self.ip(machine, &format!("-o link show {INTERFACE}")).contains("state UP")
     }
 
     /// Takes the interface of a machine away.

@@ -61,12 +61,20 @@ pub struct Interface {
     pub name: String,
     /// Switched on by the administrator.
     pub up: bool,
-    /// Something answers at the other end of the cable, here and in every layer below.
-    pub carrier: bool,
+    pub carrier: Carrier,
     /// `None` where addresses are not found by asking the segment: loopback, tunnels.
     pub hardware: Option<Hardware>,
     /// How often the carrier was lost since it was made.
     pub carrier_losses: u32,
+}
+
+/// Whether something is at the other end of the cable, here and in every layer below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    Off,
+    /// It is there and not in use yet: the kernel's link watch has a second for it, a port that must be let in may take longer.
+    Settling,
+    On,
 }
 
 /// Whether an address is of use.
@@ -314,7 +322,11 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         index: link.header.index,
         name: String::new(),
         up: flags.contains(LinkFlags::Up),
-        carrier: flags.contains(LinkFlags::LowerUp | LinkFlags::Running),
+        carrier: match (flags.contains(LinkFlags::LowerUp), flags.contains(LinkFlags::Running)) {
+            (false, _) => Carrier::Off,
+            (true, false) => Carrier::Settling,
+            (true, true) => Carrier::On,
+        },
         hardware: None,
         carrier_losses: 0,
     };

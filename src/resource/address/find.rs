@@ -1,7 +1,7 @@
 //! Finds the interface that an address belongs on, and says what is there where it is not.
 
 use crate::config::AddressResource;
-use crate::os::net::address::{Held, Interface, same_subnet};
+use crate::os::net::address::{Carrier, Held, Interface, same_subnet};
 
 /// What the kernel lists, at one moment.
 #[derive(Debug)]
@@ -21,11 +21,19 @@ impl View {
         };
         match found {
             Interface { up: false, .. } => Err(format!("interface {name} is switched off (`ip link set {name} up`)")),
-            Interface { carrier: false, .. } => {
+            Interface { carrier: Carrier::Off, .. } => {
                 Err(format!("interface {name} has no carrier: cable, switch port, bond?"))
             }
-            Interface { .. } => Ok(found),
+            Interface { carrier: Carrier::Settling, .. } => {
+                Err(format!("interface {name} has a carrier that is not in use yet"))
+            }
+            Interface { carrier: Carrier::On, .. } => Ok(found),
         }
+    }
+
+    /// Whether the interface will be usable in a moment.
+    pub fn settles(&self, name: &str) -> bool {
+        self.interfaces.iter().any(|i| i.name == name && i.up && i.carrier == Carrier::Settling)
     }
 
     /// Every entry of the address, on whatever interface.
@@ -46,8 +54,8 @@ impl View {
         let one = |i: &Interface| {
             let state = match (i.up, i.carrier) {
                 (false, _) => "off",
-                (true, false) => "no carrier",
-                (true, true) => "carrier",
+                (true, Carrier::Off) => "no carrier",
+                (true, Carrier::Settling | Carrier::On) => "carrier",
             };
             let subnet = format!("{}/{}", config.address, config.prefix);
             let inside =

@@ -30,6 +30,9 @@ const HOST_PREFIX: u8 = 32;
 /// How often an address that another machine has is asked for again, until the start has lasted too long: the other one
 /// may be about to let it go.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long, in steps, a start waits for a carrier that is there already: the kernel's link watch works once a second.
+const SETTLES: u32 = 30;
+const SETTLE: Duration = Duration::from_millis(50);
 /// How often the duplicate detection of the kernel is looked at, beside its events.
 const TENTATIVE_POLL: Duration = Duration::from_millis(50);
 /// Between two rounds of removing what somebody else adds again.
@@ -91,8 +94,14 @@ impl Address {
     async fn take(&self) -> Result<Interface, ResourceError> {
         let netlink = self.open()?;
         self.remove_all(&netlink).await?;
+        let mut patience = SETTLES;
         loop {
             let view = self.view(&netlink).await?;
+            if patience > 0 && view.settles(&self.interface) {
+                patience -= 1;
+                sleep(SETTLE).await;
+                continue;
+            }
             let on = view.usable(&self.interface, &self.config).map_err(|what| self.start_error(what))?;
             match self.occupy(&netlink, on).await? {
                 Taken::Ours(on) => return Ok(on),
