@@ -72,6 +72,7 @@ pub fn load_with(path: &Path, metadata_of: fence_agent::MetadataOf<'_>) -> Resul
     })?;
     parse_with(&name, &text, |raw, findings| {
         check::check_secret_files(&raw.fence, findings);
+        check::check_networkd(&raw.resources, Path::new("/"), findings);
         fence_agent::check(&raw.fence, metadata_of, findings);
     })
 }

@@ -70,7 +70,11 @@ impl Executor {
         });
         Executor {
             ready_every: intervals.min().unwrap_or(READY_EVERY),
-            group: Arc::new(Group::new(&config.resources, &instance(&config.cluster, node, &config.paths.runtime))),
+            group: Arc::new(Group::new(
+                &config.resources,
+                node,
+                &instance(&config.cluster, node, &config.paths.runtime),
+            )),
             names: config.resources.iter().map(|r| r.name.clone()).collect(),
             armed,
             inbox,

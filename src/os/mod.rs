@@ -12,6 +12,7 @@
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
+//! | [`net`] | interfaces, addresses, announcements on the segment | no |
 //!
 //! The loop that sends heartbeats and keeps the lease calls only what does not block (libraries rule 1).
 
@@ -24,6 +25,7 @@ pub mod links;
 pub mod log;
 pub mod machine;
 pub mod manager;
+pub mod net;
 pub mod notify;
 pub mod peer_uuid;
 pub mod record;

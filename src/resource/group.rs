@@ -67,11 +67,11 @@ pub struct Group {
 
 impl Group {
     /// `instance` tells this node's resources from those of every other daemon on the machine, and must be the same after
-    /// a restart: cluster, node and run-time directory.
-    pub fn new(configured: &[Configured], instance: &str) -> Group {
+    /// a restart: cluster, node and run-time directory. `node` is this node's name in the configuration.
+    pub fn new(configured: &[Configured], node: &str, instance: &str) -> Group {
         let member = |c: &Configured| {
             let patience = Patience { restarts: c.restarts, window: c.restart_window };
-            Member::new(build(c, instance), c.beside, patience)
+            Member::new(build(c, node, instance), c.beside, patience)
         };
         Group::with(configured.iter().map(member).collect())
     }
@@ -363,10 +363,10 @@ impl Member {
     }
 }
 
-fn build(configured: &Configured, instance: &str) -> Arc<dyn Resource> {
+fn build(configured: &Configured, node: &str, instance: &str) -> Arc<dyn Resource> {
     match &configured.kind {
         ResourceKind::Exec(exec) => Arc::new(Exec::new(configured, exec, instance)),
-        ResourceKind::Address(address) => Arc::new(Address::new(configured, address, instance)),
+        ResourceKind::Address(address) => Arc::new(Address::new(configured, address, node)),
         ResourceKind::Unit(unit) => Arc::new(Unit::new(configured, unit, instance)),
         ResourceKind::Mount(mount) => Arc::new(Mount::new(configured, mount, instance)),
         ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance)),

@@ -2,8 +2,10 @@
 //!
 //! Each check reports and goes on; only in the end does an error withhold the configuration.
 
+mod addresses;
 mod agents;
 mod links;
+mod networkd;
 mod plan;
 mod resources;
 mod secret_files;
@@ -20,6 +22,7 @@ use super::{digest, suggest};
 use crate::core::{Digest, FirstShooter, NodeId, PowerOn, Span};
 
 pub use agents::TIMEOUT as AGENT_TIMEOUT;
+pub use networkd::check_networkd;
 pub use plan::same_network;
 pub use secret_files::check_secret_files;
 
@@ -44,6 +47,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     let (control, paths) = (control(raw), paths(raw, f));
     let probe_interval = probe_interval(raw, f);
     let resources = resources?;
+    addresses::check(&raw.resources, &resources, &links, names.as_ref(), f);
     let (Some(plan), Some(agents)) = (plan, agents) else {
         timing::compute(&timing::Facts::without_agents(raw, &resources), f);
         return None;

@@ -12,7 +12,7 @@ use super::raw::ResourceWord;
 use super::value::{Findings, Section};
 use crate::core::Span;
 
-pub use address::AddressResource;
+pub use address::{AddressResource, Announce, Interfaces};
 pub use mount::MountResource;
 pub use postgres::PostgresResource;
 pub use unit::UnitResource;

@@ -1,0 +1,180 @@
+//! An address under real daemons, one a network namespace.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::segment::{Segment, eventually};
+use super::{VIP, possible, table};
+
+/// Where a node's daemon lives.
+struct Node<'a> {
+    lab: &'a Segment,
+    name: &'static str,
+    machine: &'static str,
+    home: tempfile::TempDir,
+}
+
+impl<'a> Node<'a> {
+    fn new(lab: &'a Segment, name: &'static str, machine: &'static str, key: &str, more: &str) -> Node<'a> {
+        let node = Node { lab, name, machine, home: tempfile::tempdir().expect("a directory") };
+        let file = |name: &str| node.home.path().join(name).display().to_string();
+        std::fs::write(file("key"), key).expect("a key");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(file("key"), mode).expect("its mode");
+        ["state", "run"].iter().for_each(|name| std::fs::create_dir(file(name)).expect("a directory"));
+        let text = format!(
+            "fence = \"confirm-only\"\n[cluster]\nname = \"estuary\"\nkey = \"{}\"\ndata = \"shared\"\n\
+             [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n[[link]]\nname = \"lan\"\n\
+             addresses = {{ heron = \"198.51.100.1\", plover = \"198.51.100.2\" }}\n[guard]\nwatchdog = \"none\"\n\
+             [join]\nwait = \"2s\"\n{}[control]\nsocket = \"{}\"\n[paths]\nstate = \"{}\"\nruntime = \"{}\"\n",
+            file("key"),
+            table("reef", "192.0.2.50/24", more),
+            file("control.sock"),
+            file("state"),
+            file("run"),
+        );
+        std::fs::write(file("leasehold.toml"), text).expect("a configuration");
+        node
+    }
+
+    fn start(&self, boot: u32) -> Running {
+        let mut command = self.lab.command(self.machine, env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["daemon", "--node", self.name, "--boot-id", &format!("{boot:08x}-0000-4000-8000-000000000000")]);
+        command.arg("--config").arg(self.home.path().join("leasehold.toml"));
+        let log = std::fs::File::options().create(true).append(true).open(self.home.path().join("log"));
+        let log = log.expect("a log");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("the same file")).stderr(log);
+        Running(command.spawn().expect("the daemon starts"))
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["status", "--json", "--socket"]).arg(self.home.path().join("control.sock"));
+        let output = command.env_remove("LEASEHOLD_SOCKET").output().expect("leasehold runs");
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    fn has_address(&self) -> bool {
+        self.lab.has(self.machine, VIP)
+    }
+}
+
+/// A daemon that dies as by SIGKILL when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two machines with their daemons' homes, heartbeats over a cable of their own.
+fn pair<'a>(lab: &'a Segment, more: &str) -> [Node<'a>; 2] {
+    let [a, b] = ["a", "b"].map(|machine| lab.namespace(machine));
+    let made = Command::new("ip")
+        .args(["-n", &a, "link", "add", "hb0", "type", "veth", "peer", "name", "hb0", "netns", &b])
+        .status();
+    assert!(made.expect("ip runs").success());
+    for (machine, last) in [("a", 1), ("b", 2)] {
+        lab.ip(machine, &format!("addr add 198.51.100.{last}/24 dev hb0"));
+        lab.ip(machine, "link set hb0 up");
+        lab.ip(machine, &format!("addr add 192.0.2.1{last}/24 dev reef0"));
+    }
+    let key = leasehold::wire::Keyring::generate().expect("randomness");
+    let key = std::str::from_utf8(key.as_bytes()).expect("text");
+    [("heron", "a"), ("plover", "b")].map(|(name, machine)| Node::new(lab, name, machine, key, more))
+}
+
+#[test]
+fn a_left_over_address_is_removed_at_the_start_of_the_daemon_before_anything_else() {
+    if !possible("a_left_over_address_is_removed_at_the_start_of_the_daemon_before_anything_else") {
+        return;
+    }
+    let lab = Segment::new(&["a", "b"]);
+    let nodes = pair(&lab, "");
+    let holder = {
+        let _daemons = [nodes[0].start(1), nodes[1].start(2)];
+        eventually("one of them has the address", || lab.has("a", VIP) || lab.has("b", VIP));
+        if lab.has("a", VIP) { &nodes[0] } else { &nodes[1] }
+    };
+    assert!(lab.has(holder.machine, VIP), "nobody was left to remove it");
+    let before = holder.log().len();
+    let _daemon = holder.start(3);
+    let took = eventually("the left-over is removed", || !lab.has(holder.machine, VIP));
+    println!("a left-over was removed {took:?} after the daemon was started");
+    let log = || holder.log().split_off(before);
+    // Lines are written by a thread of their own.
+    eventually("it is told", || log().contains("removed 192.0.2.50/32"));
+    // Its peer is silent, so that it never comes further than this.
+    eventually("it answers", || holder.status()["me"]["role"] == "joining");
+    assert!(!lab.has(holder.machine, VIP) && !log().contains("standby"), "{}", log());
+}
+
+/// Who serves, and who could take over.
+fn whole<'a>(nodes: &'a [Node<'a>; 2]) -> Option<(&'a Node<'a>, &'a Node<'a>)> {
+    let [first, second] = nodes;
+    [(first, second), (second, first)].into_iter().find(|(primary, _)| {
+        let status = primary.status();
+        status["me"]["role"] == "primary" && status["can_fail_over"]["answer"] == "yes"
+    })
+}
+
+fn until_whole<'a>(nodes: &'a [Node<'a>; 2]) -> (&'a Node<'a>, &'a Node<'a>) {
+    eventually("the pair is whole", || whole(nodes).is_some());
+    let (primary, standby) = whole(nodes).expect("it was a moment ago");
+    eventually("the address is up", || primary.has_address());
+    (primary, standby)
+}
+
+/// C26 A: heartbeats are fine, so nobody is shot: the plan of this pair has nobody to shoot with.
+#[test]
+fn a_lost_carrier_hands_over_once_and_all_is_quiet_then() {
+    if !possible("a_lost_carrier_hands_over_once_and_all_is_quiet_then") {
+        return;
+    }
+    let lab = Segment::new(&["a", "b"]);
+    let nodes = pair(&lab, "hold = \"500ms\"");
+    let _daemons = [nodes[0].start(1), nodes[1].start(2)];
+    let (primary, standby) = until_whole(&nodes);
+    lab.carrier(primary.machine, "down");
+    let took = eventually("the other one has the address", || standby.has_address());
+    println!("handed over {took:?} after the carrier was lost (hold = 500ms)");
+    assert!(!primary.has_address(), "one holder");
+    eventually("it says why", || primary.log().contains("reef0 has no carrier"));
+    lab.carrier(primary.machine, "up");
+    let token = || standby.status()["me"]["token"].clone();
+    eventually("the other one serves", || token().is_u64());
+    let before = token();
+    std::thread::sleep(Duration::from_secs(2));
+    let moved = !standby.has_address() || primary.has_address() || token() != before;
+    assert!(!moved, "it stays where it is");
+}
+
+/// C26 B: the other one is no better off.
+#[test]
+fn where_the_standby_has_no_carrier_either_nothing_moves_and_it_says_why() {
+    if !possible("where_the_standby_has_no_carrier_either_nothing_moves_and_it_says_why") {
+        return;
+    }
+    let lab = Segment::new(&["a", "b"]);
+    let nodes = pair(&lab, "hold = \"500ms\"");
+    let _daemons = [nodes[0].start(1), nodes[1].start(2)];
+    let (primary, standby) = until_whole(&nodes);
+    lab.carrier(standby.machine, "down");
+    eventually("the standby says why it could not serve", || {
+        standby.status()["me"]["not_ready"].as_str().is_some_and(|why| why.contains("reef0 has no carrier"))
+    });
+    eventually("the primary knows", || primary.status()["peer"]["said"]["ready"] == false);
+    lab.carrier(primary.machine, "down");
+    eventually("the failure is told", || primary.log().contains("failed for good"));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!standby.has_address(), "nothing moves to where it cannot be");
+    let status = primary.status();
+    println!("the primary without carrier: {} {}", status["me"]["role"], status["resources"]);
+    assert!(primary.log().contains("reef0 has no carrier"), "it says why");
+}
