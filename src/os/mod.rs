@@ -9,6 +9,7 @@
 //! | [`record`], [`slot`], [`disk`] | the durable record in two slots | **yes**: call it off the loop |
 //! | [`secret`], [`keyfile`] | keys and passwords from files that only their owner can read | yes: at start only |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
+//! | [`net`] | the clients cut by netlink | no, but off the loop: another user of nftables may hold its lock |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
 //!
@@ -22,6 +23,7 @@ pub mod keyfile;
 pub mod links;
 pub mod log;
 pub mod machine;
+pub mod net;
 pub mod notify;
 pub mod record;
 pub mod runtime;
