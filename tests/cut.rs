@@ -1,9 +1,13 @@
 //! Clients are cut at once: refused, reset, told apart from everyone else. In network namespaces, with real sockets.
 
+#[path = "cut/daemons.rs"]
+mod daemons;
 #[path = "common/need.rs"]
 mod need;
 #[path = "cut/net.rs"]
 mod net;
+#[path = "cut/stories.rs"]
+mod stories;
 
 use std::io::ErrorKind::{ConnectionRefused, ConnectionReset};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -63,7 +67,8 @@ fn clients_are_reset_and_refused_and_everyone_else_is_left_alone() {
     let (net, mut cutter) = prepared();
     let mut clients = ["10.77.0.1:7000", "[fd77::1]:7000", "10.77.0.1:7000"].map(|to| net.connect(CLIENT, to));
     clients[2].write_all(b"slow\n").expect("a request under way");
-    let others = [(CLIENT, "10.77.0.1:7001"), (PLOVER, "10.77.0.1:7000"), (HERON, "127.0.0.1:7000"), (HERON, "[::1]:7000")];
+    let others =
+        [(CLIENT, "10.77.0.1:7001"), (PLOVER, "10.77.0.1:7000"), (HERON, "127.0.0.1:7000"), (HERON, "[::1]:7000")];
     let mut streams = others.map(|(from, to)| net.connect(from, to));
     assert!(!cutter.is_cut());
 
@@ -80,7 +85,10 @@ fn clients_are_reset_and_refused_and_everyone_else_is_left_alone() {
         net.connect(from, to);
     }
     assert_eq!(cutter.cut().reset.expect("this kernel can").count, 0, "once more is no harm");
-    insta::assert_snapshot!("table", listed(&net).expect("it is there").replace(&spec().table, "leasehold-heron-NUMBER"));
+    insta::assert_snapshot!(
+        "table",
+        listed(&net).expect("it is there").replace(&spec().table, "leasehold-heron-NUMBER")
+    );
 
     cutter.lift().expect("lifted");
     assert_eq!(cutter.look(), Ok(Gate::Open));
@@ -182,7 +190,8 @@ fn a_hundred_clients_learn_of_it_at_once() {
         clients.iter_mut().for_each(|client| assert!(answers(client)));
         let begun = Instant::now();
         let report = cutter.cut();
-        let last = clients.iter_mut().map(error).inspect(|(kind, _)| assert_eq!(*kind, ConnectionReset)).map(|(_, at)| at);
+        let last =
+            clients.iter_mut().map(error).inspect(|(kind, _)| assert_eq!(*kind, ConnectionReset)).map(|(_, at)| at);
         told.push(last.max().expect("clients") - begun);
         shut.push(Duration::from(report.refused.expect("refused")));
         whole.push(Duration::from(report.took));

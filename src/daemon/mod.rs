@@ -3,11 +3,13 @@
 //! | thread | what it does |
 //! | --- | --- |
 //! | main | `driver`: clock, links, the core; nothing that blocks |
+//! | `cut` | `cut`: refuses and resets the clients, at once |
 //! | `record` | `persister`: writes and syncs the durable record |
 //! | `worker` | `fencer` and `group`: agents and resources, and the control socket |
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
+mod cut;
 mod drills;
 mod driver;
 mod face;
@@ -41,6 +43,7 @@ use crate::os::{keyfile, log, machine};
 use crate::wire::Keyring;
 
 use armed::Armed;
+use cut::{Cut, cut_spec};
 use driver::{Driver, Sources};
 use face::Shown;
 use face::http::Http;
@@ -239,7 +242,10 @@ impl Parts {
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
         let node = &self.config.node(self.me).name;
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
-        let executor = Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), inbox.clone());
+        let cut =
+            Cut::prepare(cut_spec(&self.config, self.me), inbox.clone()).map_err(start("start the cut's thread"))?;
+        let executor =
+            Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), cut.settled(), inbox.clone());
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
@@ -265,6 +271,7 @@ impl Parts {
             persister,
             armed,
             shown,
+            cut,
             fencing,
             group,
             journal: self.journal,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof,
+    CanFailOver, Clients, Contact, Drill, DrillState, Evidence, Figures, Flow, Lease, LeaseKind, Link, Me, Peer, Proof,
     ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict,
     Version,
 };
@@ -55,6 +55,7 @@ pub fn healthy() -> Status {
         frozen: false,
         alarms: Vec::new(),
         resources: vec![resource("disk"), resource("postgres")],
+        clients: Clients::default(),
         links: vec![link("lan", "10.0.0"), link("cross", "10.9.0")],
         last_proof: Some(Proof {
             kind: ProofKind::Fenced,

@@ -49,14 +49,8 @@ const ELEMENTS_AT_ONCE: usize = 512;
 /// The set whose elements shut the table.
 const CUT: &str = "cut";
 /// Name, type as `nft` knows it (it is for showing only), length of the key in bytes.
-const SETS: [(&str, u32, u32); 6] = [
-    (CUT, 12, 1),
-    ("addresses4", 7, 4),
-    ("addresses6", 8, 16),
-    ("peers4", 7, 4),
-    ("peers6", 8, 16),
-    ("ports", 13, 2),
-];
+const SETS: [(&str, u32, u32); 6] =
+    [(CUT, 12, 1), ("addresses4", 7, 4), ("addresses6", 8, 16), ("peers4", 7, 4), ("peers6", 8, 16), ("ports", 13, 2)];
 
 /// Whether clients get through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +148,14 @@ impl Barrier {
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
+}
+
+/// Removes the table of this name, where there is one.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove(spec: &Spec) -> Result<(), Errno> {
+    Barrier { channel: Channel::open(NETFILTER)?, messages: Messages::of(spec) }.remove()
 }
 
 /// How many of the two protocols stand in this part of the set.
@@ -409,7 +411,9 @@ impl Rule<'_> {
     }
 
     fn payload(&mut self, base: u32, offset: u32, length: u32) {
-        self.expression("payload", |w| [REGISTER, base, offset, length].into_iter().zip(1..).for_each(|(n, kind)| w.number(kind, n)));
+        self.expression("payload", |w| {
+            [REGISTER, base, offset, length].into_iter().zip(1..).for_each(|(n, kind)| w.number(kind, n))
+        });
     }
 
     /// An address of the network header, of this family only (`NFT_META_NFPROTO`).

@@ -12,10 +12,11 @@ use rustix::net::netlink::SOCK_DIAG;
 use super::cut::{Conn, Spec};
 use super::netlink::{ACK, Channel, DUMP, Message, Writer};
 
-const BY_FAMILY: u16 = 20;
+/// `TCPDIAG_GETSOCK`, the only request that lists both families: each walk through the kernel's table takes a
+/// millisecond and more.
+const LIST: u16 = 18;
 const DESTROY: u16 = 21;
 const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 const TCP: u8 = 6;
 /// All states but TIME_WAIT (6), CLOSE (7) and LISTEN (10): those have no client that waits, and whoever listens goes
 /// on listening, for the next start.
@@ -36,12 +37,12 @@ pub struct Ended {
     pub error: Option<Errno>,
 }
 
-/// Two channels to the kernel and the messages on them.
+/// Two channels to the kernel, each with its message.
 #[derive(Debug)]
 pub struct Sockets {
-    list: Channel,
-    end: Channel,
-    lists: [Vec<u8>; 2],
+    listing: Channel,
+    list: Vec<u8>,
+    ending: Channel,
     destroy: Vec<u8>,
 }
 
@@ -52,13 +53,10 @@ impl Sockets {
     /// `OPNOTSUPP` where the kernel was built without it (CONFIG_INET_DIAG_DESTROY), `NOENT` without inet_diag, `PERM`
     /// without CAP_NET_ADMIN.
     pub fn prepare() -> Result<Sockets, Errno> {
-        let lists = [AF_INET, AF_INET6].map(|family| request(BY_FAMILY, DUMP, family));
-        let destroy = request(DESTROY, ACK, AF_INET);
-        let mut sockets = Sockets { list: Channel::open(SOCK_DIAG)?, end: Channel::open(SOCK_DIAG)?, lists, destroy };
-        for list in &sockets.lists {
-            sockets.list.dump(list, |_| {})?;
-        }
-        match sockets.end.request(&sockets.destroy) {
+        let (listing, ending) = (Channel::open(SOCK_DIAG)?, Channel::open(SOCK_DIAG)?);
+        let mut sockets = Sockets { listing, list: list(), ending, destroy: destroy() };
+        sockets.listing.dump(&sockets.list, |_| {})?;
+        match sockets.ending.request(&sockets.destroy) {
             // There is no connection between no address and no address.
             Ok(()) | Err(Errno::NOENT) => Ok(sockets),
             Err(error) => Err(error),
@@ -69,37 +67,33 @@ impl Sockets {
     pub fn end(&mut self, spec: &Spec) -> Ended {
         let mut all = Ended::default();
         for _ in 0..READINGS {
-            let (mut count, mut error) = (0, None);
-            for list in &self.lists {
-                let (end, destroy) = (&mut self.end, &mut self.destroy);
-                let listed = self.list.dump(list, |socket| match end_one(end, destroy, spec, socket) {
-                    // It has just ended by itself.
-                    None | Some(Err(Errno::NOENT)) => {}
-                    Some(Ok(())) => count += 1,
-                    Some(Err(why)) => error = error.or(Some(why)),
-                });
-                error = error.or(listed.err());
-            }
-            all.count += count;
-            all.error = error;
-            if count == 0 {
+            let now = self.end_listed(spec);
+            all = Ended { count: all.count + now.count, error: now.error };
+            if now.count == 0 {
                 break;
             }
         }
         all
     }
+
+    fn end_listed(&mut self, spec: &Spec) -> Ended {
+        let (mut count, mut error) = (0, None);
+        let (ending, destroy) = (&mut self.ending, &mut self.destroy);
+        let listed = self.listing.dump(&self.list, |socket| match end_one(ending, destroy, spec, socket) {
+            // No client, or one that has just left.
+            None | Some(Err(Errno::NOENT)) => {}
+            Some(Ok(())) => count += 1,
+            Some(Err(why)) => error = error.or(Some(why)),
+        });
+        Ended { count, error: error.or(listed.err()) }
+    }
 }
 
 /// `None`: no client's.
-fn end_one(
-    channel: &mut Channel,
-    destroy: &mut [u8],
-    spec: &Spec,
-    socket: &Message<'_>,
-) -> Option<Result<(), Errno>> {
+fn end_one(channel: &mut Channel, destroy: &mut [u8], spec: &Spec, socket: &Message<'_>) -> Option<Result<(), Errno>> {
     let id = socket.body.get(ID_IN_ANSWER..ID_IN_ANSWER + ID)?;
     let family = *socket.body.first()?;
-    if socket.kind != BY_FAMILY || !spec.is_client(&connection(family, id)?) {
+    if socket.kind != LIST || !spec.is_client(&connection(family, id)?) {
         return None;
     }
     let body = destroy.len() - REQUEST;
@@ -125,10 +119,23 @@ fn address(family: u8, octets: &[u8; 16]) -> IpAddr {
     }
 }
 
-fn request(kind: u16, flags: u16, family: u8) -> Vec<u8> {
+/// `struct inet_diag_req`
+fn list() -> Vec<u8> {
     let mut w = Writer::default();
-    w.message(kind, flags, |w| {
-        w.raw(&[family, TCP, 0, 0]);
+    w.message(LIST, DUMP, |w| {
+        w.raw(&[0; 4]);
+        w.raw(&[0; ID]);
+        w.raw(&STATES.to_ne_bytes());
+        w.raw(&[0; 4]);
+    });
+    w.into_bytes()
+}
+
+/// `struct inet_diag_req_v2`, of no socket yet.
+fn destroy() -> Vec<u8> {
+    let mut w = Writer::default();
+    w.message(DESTROY, ACK, |w| {
+        w.raw(&[AF_INET, TCP, 0, 0]);
         w.raw(&STATES.to_ne_bytes());
         w.raw(&[0; ID]);
     });
@@ -152,11 +159,11 @@ mod tests {
             let mapped = Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped();
             id[place..place + 16].copy_from_slice(&mapped.octets());
         }
-        assert_eq!(connection(AF_INET6, &id).unwrap(), seen);
+        assert_eq!(connection(10, &id).unwrap(), seen);
     }
 
     #[test]
     fn a_request_has_the_size_that_the_kernel_wants() {
-        assert_eq!(request(DESTROY, ACK, AF_INET).len(), 16 + REQUEST);
+        assert_eq!((destroy().len(), list().len()), (16 + REQUEST, 16 + 60));
     }
 }
