@@ -71,6 +71,7 @@ fn clients_are_reset_and_refused_and_everyone_else_is_left_alone() {
         [(CLIENT, "10.77.0.1:7001"), (PLOVER, "10.77.0.1:7000"), (HERON, "127.0.0.1:7000"), (HERON, "[::1]:7000")];
     let mut streams = others.map(|(from, to)| net.connect(from, to));
     assert!(!cutter.is_cut());
+    cutter.lift().expect("what is open may be opened");
 
     let report = cutter.cut();
     let ended = report.reset.expect("this kernel can");
@@ -172,6 +173,26 @@ fn clients_that_were_cut_stay_cut_when_the_next_one_prepares() {
     let mut third = net.within(HERON, || Cutter::prepare(spec()));
     assert!(!third.is_cut());
     net.connect(CLIENT, "10.77.0.1:7000");
+}
+
+/// As the guard does it, whatever became of the daemon and its table.
+#[test]
+fn another_process_can_cut_with_or_without_the_table() {
+    if !can_run("another_process_can_cut_with_or_without_the_table") {
+        return;
+    }
+    let (net, mut cutter) = prepared();
+    let mut other = net.within(HERON, || Cutter::attach(spec()));
+    for table in ["kept", "removed"] {
+        let mut client = net.connect(CLIENT, "10.77.0.1:7000");
+        let report = other.cut();
+        assert_eq!(report.reset.map(|ended| ended.count), Some(1), "{table}: {report:?}");
+        assert_eq!(error(&mut client).0, ConnectionReset, "{table}");
+        assert_eq!(refused(&net, "10.77.0.1:7000"), ConnectionRefused, "{table}");
+        assert!(cutter.is_cut(), "{table}");
+        cutter.lift().expect("lifted");
+        net.run(HERON, &["nft", "flush", "ruleset"]);
+    }
 }
 
 #[test]

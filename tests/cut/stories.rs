@@ -103,6 +103,9 @@ fn an_adopted_service_keeps_its_clients_when_its_daemon_is_killed() {
     until("it is adopted", || daemons.status(primary).filter(|s| s.me.role == Role::Primary));
     assert!(answers(&mut client));
     assert_eq!(state(&daemons, primary), Some(ClientsState::Open));
+    // A firewall that is loaded anew takes the table away.
+    daemons.net.run(name(primary), &["nft", "flush", "ruleset"]);
+    until("the table is put back", || Some(daemons.tables(primary)).filter(|tables| tables.contains("@cut jump")));
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn clients(status: &Status) -> Option<Finding> {
         (ClientsState::Cut, Role::Primary) => Finding::new(Level::Bad, "clients are cut although this node is primary")
             .remedy("see the journal: the kernel says why"),
         (ClientsState::Unable, _) => Finding::new(Level::Warn, format!("clients cannot be cut at once: {detail}"))
-            .remedy("see leasehold-cut(7); until then they are served for as long as the service takes to stop"),
+            .remedy("mend that (docs/cut.md); until then they are served for as long as the service takes to stop"),
         (ClientsState::Open | ClientsState::Cut, _) if clients.detail.is_some() => {
             Finding::new(Level::Note, format!("clients that wait in silence learn late of a cut: {detail}"))
         }

@@ -90,6 +90,12 @@ impl Cutter {
         Cutter { spec, barrier, sockets: Sockets::prepare() }
     }
 
+    /// For whoever cuts beside the daemon that has prepared: changes nothing yet.
+    pub fn attach(spec: Spec) -> Cutter {
+        let barrier = Barrier::attach(&spec);
+        Cutter { spec, barrier, sockets: Sockets::prepare() }
+    }
+
     /// Clients are refused and reset when this returns. Doing it again is no harm.
     pub fn cut(&mut self) -> CutReport {
         let begun = clock::now();
@@ -139,11 +145,6 @@ impl Cutter {
     /// Why established connections cannot be reset at once here.
     pub fn cannot_reset(&self) -> Option<Errno> {
         self.sockets.as_ref().err().copied()
-    }
-
-    /// The messages for whoever has to cut without this program's daemon.
-    pub fn messages(&self) -> Option<&super::nft::Messages> {
-        self.barrier.as_ref().ok().map(Barrier::messages)
     }
 
     pub fn spec(&self) -> &Spec {

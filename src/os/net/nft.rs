@@ -69,19 +69,19 @@ pub struct Barrier {
 }
 
 /// Bytes that need nothing but a socket to send them.
-#[derive(Debug, Clone)]
-pub struct Messages {
+#[derive(Debug)]
+struct Messages {
     /// Makes the table anew, open.
-    pub made_open: Vec<u8>,
+    made_open: Vec<u8>,
     /// Makes the table anew, shut.
-    pub made_shut: Vec<u8>,
+    made_shut: Vec<u8>,
     /// Shuts the table that is there.
-    pub shut: Vec<u8>,
+    shut: Vec<u8>,
     /// Opens the table that is there.
-    pub open: Vec<u8>,
-    pub remove: Vec<u8>,
+    open: Vec<u8>,
+    remove: Vec<u8>,
     /// Asks for the elements of the set `cut`.
-    pub look: Vec<u8>,
+    look: Vec<u8>,
 }
 
 impl Barrier {
@@ -90,12 +90,20 @@ impl Barrier {
     /// # Errors
     /// The kernel's: `PERM` without CAP_NET_ADMIN, `PROTONOSUPPORT` or `OPNOTSUPP` without nf_tables.
     pub fn prepare(spec: &Spec) -> Result<Barrier, Errno> {
-        let mut barrier = Barrier { channel: Channel::open(NETFILTER)?, messages: Messages::of(spec) };
+        let mut barrier = Barrier::attach(spec)?;
         match barrier.look()? {
             Gate::Absent | Gate::Open => barrier.channel.request(&barrier.messages.made_open)?,
             Gate::Shut => barrier.channel.request(&barrier.messages.made_shut)?,
         }
         Ok(barrier)
+    }
+
+    /// Uses the table that another process makes. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// As of opening a socket.
+    pub fn attach(spec: &Spec) -> Result<Barrier, Errno> {
+        Ok(Barrier { channel: Channel::open(NETFILTER)?, messages: Messages::of(spec) })
     }
 
     /// Clients are refused when this returns. A table that somebody has removed is made again.
@@ -144,10 +152,6 @@ impl Barrier {
             Err(error) => Err(error),
         }
     }
-
-    pub fn messages(&self) -> &Messages {
-        &self.messages
-    }
 }
 
 /// Removes the table of this name, where there is one.
@@ -155,7 +159,7 @@ impl Barrier {
 /// # Errors
 /// The kernel's.
 pub fn remove(spec: &Spec) -> Result<(), Errno> {
-    Barrier { channel: Channel::open(NETFILTER)?, messages: Messages::of(spec) }.remove()
+    Barrier::attach(spec)?.remove()
 }
 
 /// How many of the two protocols stand in this part of the set.
