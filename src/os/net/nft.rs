@@ -22,6 +22,7 @@ use rustix::net::netlink::NETFILTER;
 
 use super::cut::Spec;
 use super::netlink::{ACK, APPEND, CREATE, Channel, DUMP, Message, Writer, attributes};
+use super::rule::{Comparison, IPV4, Rule, Verdict};
 
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
@@ -37,7 +38,6 @@ const DELETE_ELEMENTS: u16 = 14;
 
 /// `NFPROTO_INET`: IPv4 and IPv6 in one table.
 const INET: u8 = 1;
-const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -310,7 +310,7 @@ fn rule(w: &mut Writer, table: &str, chain: &str, body: impl FnOnce(&mut Rule<'_
     message(w, NEW_RULE, CREATE | APPEND | ACK, |w| {
         w.text(1, table);
         w.text(2, chain);
-        w.nest(4, |w| body(&mut Rule(w)));
+        w.nest(4, |w| body(&mut Rule::new(w)));
     });
 }
 
@@ -370,133 +370,4 @@ fn service(w: &mut Writer, table: &str, chain: &str, ends: &Ends) {
         r.is_in("ports");
         r.verdict(Verdict::Goto("refuse"));
     });
-}
-
-/// The expressions of one rule; all of them work on register 1.
-struct Rule<'a>(&'a mut Writer);
-
-#[derive(Clone, Copy)]
-enum Comparison {
-    Equal = 0,
-    Unequal = 1,
-}
-
-enum Verdict<'a> {
-    Return,
-    Jump(&'a str),
-    Goto(&'a str),
-}
-
-const REGISTER: u32 = 1;
-
-impl Rule<'_> {
-    fn expression(&mut self, name: &str, data: impl FnOnce(&mut Writer)) {
-        self.0.nest(1, |w| {
-            w.text(1, name);
-            w.nest(2, data);
-        });
-    }
-
-    fn meta(&mut self, key: u32) {
-        self.expression("meta", |w| {
-            w.number(1, REGISTER);
-            w.number(2, key);
-        });
-    }
-
-    /// `NFT_META_L4PROTO`
-    fn protocol(&mut self) {
-        self.meta(16);
-    }
-
-    fn is_protocol(&mut self, protocol: u8) {
-        self.protocol();
-        self.compare(Comparison::Equal, &[protocol]);
-    }
-
-    fn payload(&mut self, base: u32, offset: u32, length: u32) {
-        self.expression("payload", |w| {
-            [REGISTER, base, offset, length].into_iter().zip(1..).for_each(|(n, kind)| w.number(kind, n))
-        });
-    }
-
-    /// An address of the network header, of this family only (`NFT_META_NFPROTO`).
-    fn address(&mut self, family: u8, offset: u32) {
-        self.meta(15);
-        self.compare(Comparison::Equal, &[family]);
-        self.payload(1, offset, if family == IPV4 { 4 } else { 16 });
-    }
-
-    fn transport(&mut self, offset: u32, length: u32) {
-        self.payload(2, offset, length);
-    }
-
-    /// The flag RST: bit 2 of byte 13 (RFC 9293, 3.1).
-    fn is_reset(&mut self) {
-        self.transport(13, 1);
-        self.mask(&[4]);
-        self.compare(Comparison::Unequal, &[0]);
-    }
-
-    fn mask(&mut self, mask: &[u8]) {
-        let length = u32::try_from(mask.len()).expect("a mask is no longer than an address");
-        self.expression("bitwise", |w| {
-            w.number(1, REGISTER);
-            w.number(2, REGISTER);
-            w.number(3, length);
-            w.nest(4, |w| w.attr(1, mask));
-            w.nest(5, |w| w.attr(1, &vec![0; mask.len()]));
-        });
-    }
-
-    fn compare(&mut self, how: Comparison, with: &[u8]) {
-        self.expression("cmp", |w| {
-            w.number(1, REGISTER);
-            w.number(2, how as u32);
-            w.nest(3, |w| w.attr(1, with));
-        });
-    }
-
-    fn is_in(&mut self, set: &str) {
-        self.expression("lookup", |w| {
-            w.text(1, set);
-            w.number(2, REGISTER);
-        });
-    }
-
-    fn verdict(&mut self, verdict: Verdict<'_>) {
-        let (code, chain) = match verdict {
-            Verdict::Return => (-5, None),
-            Verdict::Jump(chain) => (-3, Some(chain)),
-            Verdict::Goto(chain) => (-4, Some(chain)),
-        };
-        let code: i32 = code;
-        self.expression("immediate", |w| {
-            w.number(1, 0);
-            w.nest(2, |w| {
-                w.nest(2, |w| {
-                    w.number(1, code.cast_unsigned());
-                    if let Some(chain) = chain {
-                        w.text(2, chain);
-                    }
-                });
-            });
-        });
-    }
-
-    /// `NFT_REJECT_TCP_RST`
-    fn reject_with_reset(&mut self) {
-        self.expression("reject", |w| {
-            w.number(1, 1);
-            w.attr(2, &[0]);
-        });
-    }
-
-    /// `NFT_REJECT_ICMPX_UNREACH`, `NFT_REJECT_ICMPX_PORT_UNREACH`
-    fn reject(&mut self) {
-        self.expression("reject", |w| {
-            w.number(1, 2);
-            w.attr(2, &[1]);
-        });
-    }
 }
