@@ -67,7 +67,7 @@ fn the_documented_status_shows_every_field() {
 
 /// A picture with every part filled in.
 fn documented() -> Reply {
-    use leasehold::control::{Alarm, Blocked, Incident, Reason, Rejecting};
+    use leasehold::control::{Alarm, Blocked, Clients, ClientsState, Incident, Reason, Rejecting};
 
     let mut status = fixture::healthy();
     status.links.truncate(1);
@@ -85,6 +85,13 @@ fn documented() -> Reply {
         attempts: 4,
         retry_in_ms: Some(3_200),
     });
+    status.clients = Clients {
+        state: ClientsState::Open,
+        refused_us: Some(95),
+        reset_us: Some(2_400),
+        reset: Some(12),
+        detail: None,
+    };
     let evidence = vec![fixture::evidence("03:12:03", "bmc-plover", "no answer from 10.1.1.11")];
     status.incident = Some(Incident { id: 7, since_ms: 42_000, evidence });
     status.alarms.push(Alarm {

@@ -85,6 +85,7 @@ fn lease_only_is_said_not_to_be_safe() {
 #[test]
 fn replicated_postgresql_does_not_start_old_data_after_both_lost_power() {
     let text = golden("replicated_postgresql");
+    assert!(text.contains("clients of a node that stops acting are refused and reset at once"));
     assert!(text.contains("both nodes lose power, and one comes back"));
     assert!(text.contains("lease ended"), "fence+lease waits for the lease too");
 }

@@ -243,6 +243,30 @@ fn a_standby_that_cannot_fence_says_that_it_would_not_take_over() {
 }
 
 #[test]
+fn clients_that_are_cut_or_cannot_be_are_told() {
+    use leasehold::control::{Clients, ClientsState};
+    let shown = |state, detail: Option<&str>| {
+        let (refused_us, reset_us, reset) = (Some(72), Some(2_430), Some(12));
+        let clients = Clients { state, refused_us, reset_us, reset, detail: detail.map(str::to_owned) };
+        let status = Status { clients, ..from_standby() };
+        (render(&status, WIDTH, false), findings(&status))
+    };
+    let (text, found) = shown(ClientsState::Cut, None);
+    assert!(
+        text.contains("CUT until the next start, 12 reset 2.4 ms after the decision") && found.is_empty(),
+        "{text}"
+    );
+    let (text, found) = shown(ClientsState::Open, None);
+    assert!(text.contains("get through; the cut is prepared") && found.is_empty(), "{text}");
+    let (text, found) = shown(ClientsState::Open, Some("this kernel lacks SOCK_DESTROY"));
+    assert!(found[0].level == Level::Note && text.contains("healthy"), "{text}");
+    let (text, found) = shown(ClientsState::Unable, Some("this daemon lacks CAP_NET_ADMIN"));
+    assert!(found[0].level == Level::Warn && text.contains("CANNOT BE CUT"), "{text}");
+    let clients = Clients { state: ClientsState::Cut, ..Clients::default() };
+    assert_eq!(findings(&Status { clients, ..healthy() })[0].level, Level::Bad, "a primary that serves nobody");
+}
+
+#[test]
 fn colour_changes_no_letter_and_no_width_breaks_it() {
     let status = silent(from_standby(), 2_700);
     let coloured = render(&status, WIDTH, true);

@@ -39,6 +39,9 @@ pub struct Status {
     pub frozen: bool,
     pub alarms: Vec<Alarm>,
     pub resources: Vec<Resource>,
+    /// Whether the clients of the service get through to this node.
+    #[serde(default)]
+    pub clients: Clients,
     pub links: Vec<Link>,
     pub last_proof: Option<Proof>,
     /// The last drill that this node made; null when it never made one.
@@ -255,6 +258,34 @@ pub enum ResourceState {
     Failed,
     /// Its stop could not be verified.
     Stuck,
+}
+
+/// The clients of the service, on this node, and the last cut of this daemon. Its times count from the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Clients {
+    pub state: ClientsState,
+    /// Until new connections were refused.
+    pub refused_us: Option<u64>,
+    /// Until those that were there had been reset.
+    pub reset_us: Option<u64>,
+    /// How many that were.
+    pub reset: Option<u32>,
+    /// What this machine lacks for it.
+    pub detail: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientsState {
+    /// The configuration names nothing that could be cut.
+    #[default]
+    None,
+    /// They get through; the cut is prepared.
+    Open,
+    /// They are refused.
+    Cut,
+    /// They get through, and could not be cut.
+    Unable,
 }
 
 /// One heartbeat link.

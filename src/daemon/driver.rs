@@ -22,6 +22,7 @@ use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
 
 use super::armed::Armed;
+use super::cut::Cut;
 use super::face::Shown;
 use super::fencer::FenceWork;
 use super::group::GroupOrder;
@@ -41,6 +42,7 @@ pub struct Driver {
     pub persister: Persister,
     pub armed: Arc<Armed>,
     pub shown: Shown,
+    pub cut: Cut,
     pub fencing: UnboundedSender<FenceWork>,
     pub group: UnboundedSender<GroupOrder>,
     pub journal: Journal,
@@ -136,6 +138,7 @@ impl Driver {
                 self.shown.could_serve(why.is_none());
                 self.picture.note_not_ready(why);
             }
+            Note::Clients(clients) => self.picture.note_clients(clients),
             Note::Written { took, error } => self.picture.note_written(took, error),
             Note::Probed(probed) => {
                 let told = self.picture.note_probed(probed, clock::now());
@@ -214,13 +217,18 @@ impl Driver {
             Output::PowerOn { .. } => self.fence(FenceWork::PowerOn { token: self.picture.token(&self.node) }),
             Output::ArmLease { deadline, token, sole } => self.arm(deadline, token, sole),
             Output::DisarmLease { deadline } => self.disarm(deadline),
-            Output::CutClients => self.order(GroupOrder::Cut),
+            Output::CutClients => {
+                self.cut.cut();
+                self.order(GroupOrder::Cut);
+            }
             Output::StartResources { epoch, token, proof } => {
                 self.armed.want(epoch);
+                self.cut.lift();
                 self.order(GroupOrder::Start { epoch, token, proof });
             }
             Output::AdoptResources { epoch, token } => {
                 self.armed.want(epoch);
+                self.cut.lift();
                 self.order(GroupOrder::Adopt { epoch, token });
             }
             Output::StopResources { epoch, reason } => {
@@ -230,7 +238,10 @@ impl Driver {
             Output::TokenChanged { token } => self.order(GroupOrder::TokenChanged { token }),
             Output::NoteContact => self.warn_if(|run_time| run_time.note_contact()),
             Output::Report(event) => self.report(event),
-            Output::Finished => self.finished = true,
+            Output::Finished => {
+                self.cut.remove();
+                self.finished = true;
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::os::clock;
 use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 
 use super::armed::Armed;
+use super::cut::Settled;
 use super::note::{Inbox, Note};
 use super::past::Past;
 
@@ -21,6 +22,10 @@ use super::past::Past;
 const STUCK_PAUSE: Duration = Duration::from_millis(500);
 /// How often readiness is asked where no resource says how often.
 const READY_EVERY: Duration = Duration::from_secs(5);
+
+/// A stop waits so long for the cut that was ordered before it: the bound of a cut. It is the kernel's work of a few
+/// milliseconds; whatever holds it up longer must not hold up the stop.
+const CUT_FIRST: Duration = Duration::from_millis(20);
 
 /// What the core wants of the resources.
 #[derive(Debug)]
@@ -58,10 +63,11 @@ pub struct Executor {
     /// The start or adoption whose failures count, and under what it acts.
     up: Option<(Epoch, Context)>,
     past: Past,
+    cut: Settled,
 }
 
 impl Executor {
-    pub fn new(config: &Config, node: &str, armed: Arc<Armed>, past: Past, inbox: Inbox) -> Executor {
+    pub fn new(config: &Config, node: &str, armed: Arc<Armed>, past: Past, cut: Settled, inbox: Inbox) -> Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
             ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) | ResourceKind::Postgres(_) => {
@@ -81,6 +87,7 @@ impl Executor {
             act: None,
             up: None,
             past,
+            cut,
         }
     }
 
@@ -121,8 +128,10 @@ impl Executor {
         let context = Context { token, role: Role::Primary, reason, proof: Some(proof) };
         self.up = Some((epoch, context.clone()));
         let (group, armed, teller) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.teller());
+        let lifted = self.cut.clone();
         self.perform(async move {
             teller.state(ResourceState::Starting, None);
+            lifted.wait().await;
             match group.start(&context, &move || armed.may_continue(epoch)).await {
                 Ok(()) => teller.done(ResourceState::Up, Input::ResourcesStarted(epoch)),
                 Err(error) => {
@@ -164,9 +173,12 @@ impl Executor {
         let was_up = self.up.take().is_some();
         let context = Context::idle(reason.to_string());
         let (group, teller, past) = (Arc::clone(&self.group), self.teller(), self.past.clone());
+        let cut = self.cut.clone();
         self.perform(async move {
             let begun = clock::now();
             teller.state(ResourceState::Stopping, None);
+            // Late or not, the cut goes on beside the stop.
+            let _ = tokio::time::timeout(CUT_FIRST, cut.wait()).await;
             let mut result = group.stop(&context).await;
             let mut told = false;
             while let StopResult::Stuck(errors) = &result {
@@ -320,6 +332,6 @@ impl Teller {
 }
 
 /// Tells this node's resources from those of every other daemon on the machine, the same after a restart.
-fn instance(cluster: &str, node: &str, runtime: &Path) -> String {
+pub(super) fn instance(cluster: &str, node: &str, runtime: &Path) -> String {
     format!("{cluster}/{node}@{}", runtime.display())
 }

@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | main | `driver`: clock, links, the core; nothing that blocks |
 //! | `fence-journal` | keeps what every fence attempt sent and read |
+//! | `cut` | `cut`: refuses and resets the clients, at once |
 //! | `record` | `persister`: writes and syncs the durable record |
 //! | `worker` | `fencer`, `prober` and `group`: agents and resources, and the control socket |
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
+mod cut;
 mod drills;
 mod driver;
 mod face;
@@ -47,6 +49,7 @@ use crate::os::{keyfile, log, machine};
 use crate::wire::Keyring;
 
 use armed::Armed;
+use cut::{Cut, cut_spec};
 use driver::{Driver, Sources};
 use face::Shown;
 use face::http::Http;
@@ -247,7 +250,10 @@ impl Parts {
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
         let node = &self.config.node(self.me).name;
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
-        let executor = Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), inbox.clone());
+        let cut =
+            Cut::prepare(cut_spec(&self.config, self.me), inbox.clone()).map_err(start("start the cut's thread"))?;
+        let executor =
+            Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), cut.settled(), inbox.clone());
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
@@ -287,6 +293,7 @@ impl Parts {
             persister,
             armed,
             shown,
+            cut,
             fencing,
             group,
             journal: self.journal,

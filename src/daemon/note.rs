@@ -15,6 +15,8 @@ pub enum Note {
     Resource { name: String, state: control::ResourceState, detail: Option<String> },
     /// Why this node could not serve; `None`: it could.
     NotReady(Option<String>),
+    /// Whether clients get through.
+    Clients(control::Clients),
     /// A write of the record took this long.
     Written { took: Span, error: Option<String> },
     /// A look at a fence agent.

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use crate::config::Config;
 use crate::control::{
-    self, Alarm, Blocked, CanFailOver, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease, LeaseKind, Me,
-    Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict, Version,
+    self, Alarm, Blocked, CanFailOver, Clients, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease,
+    LeaseKind, Me, Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict,
+    Version,
 };
 use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
 use crate::fence::{self, journal::News};
@@ -43,6 +44,7 @@ pub struct Picture {
     slowest_write: Span,
     write_error: Option<String>,
     not_ready: Option<String>,
+    clients: Clients,
     past: Past,
     proofs: Proofs,
     /// The peer is in contact since then.
@@ -75,6 +77,7 @@ impl Picture {
             slowest_write: Span::ZERO,
             write_error: None,
             not_ready: None,
+            clients: Clients::default(),
             past,
         }
     }
@@ -100,6 +103,10 @@ impl Picture {
 
     pub fn note_not_ready(&mut self, why: Option<String>) {
         self.not_ready = why;
+    }
+
+    pub fn note_clients(&mut self, clients: Clients) {
+        self.clients = clients;
     }
 
     pub fn note_writing(&mut self, now: Instant) {
@@ -231,6 +238,7 @@ impl Picture {
             frozen: status.frozen,
             alarms: self.alarms.clone(),
             resources: self.resources.clone(),
+            clients: self.clients.clone(),
             links: self.links(beats, now),
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
             last_drill: self.drills.last(),

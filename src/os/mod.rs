@@ -10,9 +10,9 @@
 //! | [`secret`], [`keyfile`] | keys and passwords from files that only their owner can read | yes: at start only |
 //! | [`peer_uuid`] | the peer's machine as it last told it | **yes**: off the loop |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
+//! | [`net`] | addresses, their announcements, clients cut by netlink | no, but off the loop: another user of nftables may hold its lock |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
-//! | [`net`] | interfaces, addresses, announcements on the segment | no |
 //!
 //! The loop that sends heartbeats and keeps the lease calls only what does not block (libraries rule 1).
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use leasehold::control::{
-    CanFailOver, Contact, Drill, DrillState, Evidence, FenceJournal, Fencing, FencingState, Figures, Flow, Lease,
-    LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState, Role, Said, Stalls,
-    Standing, Status, Stops, Verdict, Version,
+    CanFailOver, Clients, Contact, Drill, DrillState, Evidence, FenceJournal, Fencing, FencingState, Figures, Flow,
+    Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState, Role, Said,
+    Stalls, Standing, Status, Stops, Verdict, Version,
 };
 
 /// The peer's machine.
@@ -58,6 +58,7 @@ pub fn healthy() -> Status {
         frozen: false,
         alarms: Vec::new(),
         resources: vec![resource("disk"), resource("postgres")],
+        clients: Clients::default(),
         links: vec![link("lan", "10.0.0"), link("cross", "10.9.0")],
         last_proof: Some(Proof {
             kind: ProofKind::Fenced,

@@ -111,9 +111,23 @@ pub fn assumes(config: &Config, resource: &Resource) -> Vec<Id> {
     ids
 }
 
+/// Whether a demotion begins with the cut of the clients.
+fn cuts(config: &Config) -> bool {
+    let address = |r: &Resource| matches!(r.kind, crate::config::ResourceKind::Address(_));
+    !config.service.cut_ports.is_empty() || config.resources.iter().any(address)
+}
+
 /// What clients see between the failure and the new primary.
 pub fn meanwhile(config: &Config, right: crate::core::Span) -> String {
-    let stopped = "clients of a node that stops in order are cut off at once: they learn that their requests failed";
+    let stopped = match cuts(config) {
+        true => {
+            "clients of a node that stops acting are refused and reset at once: they learn that their requests failed"
+        }
+        false => {
+            "clients of a node that stops acting are served until its service has stopped: nothing is named that could be cut \
+             (`service.cut_ports`)"
+        }
+    };
     match config.fence.plan {
         Plan::Node { .. } => format!(
             "a crashed node answers nobody until the other has started; in a partition the clients that still reach the loser are \

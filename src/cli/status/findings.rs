@@ -3,7 +3,8 @@
 use crate::cli::explain::assumptions::{DISK_HONEST, PAUSES};
 use crate::cli::page::age;
 use crate::control::{
-    Contact, Fencing, FencingState, Flow, Link, Peer, RecordState, ResourceState, Role, Standing, Status, Verdict,
+    ClientsState, Contact, Fencing, FencingState, Flow, Link, Peer, RecordState, ResourceState, Role, Standing, Status,
+    Verdict,
 };
 
 /// A link that loses so much is ill: one in ten, where a healthy LAN loses none.
@@ -45,6 +46,7 @@ pub fn findings(status: &Status) -> Vec<Finding> {
     found.extend(blocked(status));
     found.extend(status.alarms.iter().map(|alarm| Finding::new(Level::Bad, &alarm.text)));
     found.extend(resources(status));
+    found.extend(clients(status));
     found.extend(record(status));
     found.extend(status.links.iter().filter_map(|link| refused(link, &status.peer)));
     found.extend(contact(status));
@@ -110,6 +112,21 @@ fn resources(status: &Status) -> impl Iterator<Item = Finding> {
             }
         };
         Some(Finding::new(Level::Bad, text))
+    })
+}
+
+fn clients(status: &Status) -> Option<Finding> {
+    let clients = &status.clients;
+    let detail = clients.detail.as_deref().unwrap_or("see the journal");
+    Some(match (clients.state, status.me.role) {
+        (ClientsState::Cut, Role::Primary) => Finding::new(Level::Bad, "clients are cut although this node is primary")
+            .remedy("see the journal: the kernel says why"),
+        (ClientsState::Unable, _) => Finding::new(Level::Warn, format!("clients cannot be cut at once: {detail}"))
+            .remedy("mend that (docs/cut.md); until then they are served for as long as the service takes to stop"),
+        (ClientsState::Open | ClientsState::Cut, _) if clients.detail.is_some() => {
+            Finding::new(Level::Note, format!("clients that wait in silence learn late of a cut: {detail}"))
+        }
+        (ClientsState::None | ClientsState::Open | ClientsState::Cut, _) => return None,
     })
 }
 

@@ -3,7 +3,8 @@
 use super::findings::{Finding, Level, can_fail_over, findings, server};
 use crate::cli::page::{Page, Paint, age, short};
 use crate::control::{
-    Contact, DrillState, Fencing, FencingState, Flow, LeaseKind, Link, RecordState, ResourceState, Role, Status,
+    ClientsState, Contact, DrillState, Fencing, FencingState, Flow, LeaseKind, Link, RecordState, ResourceState, Role,
+    Status,
 };
 
 /// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
@@ -166,6 +167,7 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec!["last proof".into(), proof],
     ];
     rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
+    rows.extend(clients(status).map(|text| vec!["clients".into(), text]));
     rows.extend([
         vec!["last drill".into(), drill],
         vec!["record".into(), format!("{}, slowest write {}", record(status), short(status.record.slowest_ms))],
@@ -183,6 +185,20 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
     ]);
     rows
+}
+
+/// Whether clients get through, where something to cut is configured.
+fn clients(status: &Status) -> Option<String> {
+    let clients = &status.clients;
+    let reset = clients.reset.zip(clients.reset_us).map_or(String::new(), |(count, us)| {
+        format!(", {count} reset {}.{} ms after the decision", us / 1000, us % 1000 / 100)
+    });
+    Some(match clients.state {
+        ClientsState::None => return None,
+        ClientsState::Open => "get through; the cut is prepared".to_owned(),
+        ClientsState::Cut => format!("CUT until the next start{reset}"),
+        ClientsState::Unable => "get through, and CANNOT BE CUT".to_owned(),
+    })
 }
 
 /// When this node last fenced its standby to see that it can, and how that went.

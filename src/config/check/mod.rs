@@ -66,7 +66,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         timing,
         fence: fence(raw, plan, agents, probe_interval),
         resources,
-        service: resources::service(&raw.service),
+        service: resources::service(&raw.service, f),
         control,
         paths,
         digest: Digest::default(),

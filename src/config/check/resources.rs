@@ -75,13 +75,24 @@ fn exec(raw: &raw::Resource, f: &mut Findings) -> Option<ExecResource> {
 }
 
 /// What holds for the group as a whole.
-pub fn service(raw: &raw::Service) -> Service {
+pub fn service(raw: &raw::Service, f: &mut Findings) -> Service {
+    warn_of_ssh(raw, f);
     Service {
         flap_window: raw.flap_window.value_or(FLAP_WINDOW),
         cut_ports: raw.cut_ports.value_or(Vec::new()),
         http: raw.http.value(),
         notify: raw.notify.value(),
     }
+}
+
+/// The port of ssh is hardly the service's.
+fn warn_of_ssh(raw: &raw::Service, f: &mut Findings) {
+    const SSH: u16 = 22;
+    let Some(ports) = raw.cut_ports.given().filter(|ports| ports.value.contains(&SSH)) else { return };
+    let finding = Finding::warning("ssh to this machine would be cut with the clients");
+    let finding =
+        finding.at(&ports.span, "names port 22").note("it would be refused until the service starts here again");
+    f.push(finding.help("leave 22 out, unless ssh is the service that fails over"));
 }
 
 /// The daemon says token, role and reason in variables of its own.
