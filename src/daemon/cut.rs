@@ -314,8 +314,7 @@ pub fn cut_spec(config: &Config, me: NodeId) -> Spec {
 /// The address that moves with the service, of a resource that is one.
 fn address(resource: &Resource) -> Option<IpAddr> {
     match &resource.kind {
-        // No file with such a resource passes the check yet: it has no keys.
-        ResourceKind::Address(_) => None,
+        ResourceKind::Address(address) => Some(address.address),
         ResourceKind::Exec(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) | ResourceKind::Postgres(_) => None,
     }
 }
