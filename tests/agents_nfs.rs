@@ -9,11 +9,12 @@ mod need;
 #[path = "agents_nfs/rows.rs"]
 mod rows;
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use lab::Lab;
 use leasehold::config;
-use leasehold::core::{AgentSet, FenceResult, NodeId, Seen, Take, TakeResult, Token};
+use leasehold::core::{AgentSet, FenceResult, NodeId, Scope, Seen, Take, TakeResult, Token};
 use leasehold::fence::{Evidence, FencePlan, Order};
 
 /// Rounds of revocation under write, in turn on both nodes.
@@ -22,7 +23,7 @@ const ROUNDS: u64 = 8;
 const ENDLESS: u64 = 10_000_000;
 
 /// The plan of one node of a pair that has these agent keys for both.
-pub fn plan(me: NodeId, keys: &str, timeout: &str) -> FencePlan {
+pub fn plan(me: NodeId, keys: &str, timeout: &str, more: &str) -> FencePlan {
     let agent = |target: &str| {
         format!(
             "[[fence.agent]]\nname = \"gate-{target}\"\ntarget = \"{target}\"\nkind = \"nfs-export\"\n\
@@ -33,13 +34,27 @@ pub fn plan(me: NodeId, keys: &str, timeout: &str) -> FencePlan {
         "[cluster]\nname = \"estuary\"\nkey = \"/etc/leasehold/key\"\ndata = \"shared\"\n\
          [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n\
          [[link]]\nname = \"lan\"\naddresses = {{ heron = \"192.0.2.1\", plover = \"192.0.2.2\" }}\n\
-         [guard]\nwatchdog = \"auto\"\n{}{}\
+         [guard]\nwatchdog = \"auto\"\n{}{}{more}\
          [[resource]]\nname = \"gauges\"\nkind = \"exec\"\nstart = [\"/usr/local/bin/gauges\"]\n",
         agent("heron"),
         agent("plover")
     );
     let checked = config::parse("leasehold.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     FencePlan::new(&checked.config, me).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A plan of node scope, by programs that find their machine off, to which the gate adds.
+fn plan_with_power(me: NodeId, lab: &Lab) -> FencePlan {
+    let program = lab.at("pdu");
+    lab.write("pdu", "#!/bin/sh\n[ \"$1\" = status ] && echo off && exit 2; exit 1\n");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let outlets = ["heron", "plover"].map(|target| {
+        format!(
+            "[[fence.agent]]\nname = \"pdu-{target}\"\ntarget = \"{target}\"\nkind = \"exec\"\nscope = \"node\"\n\
+             program = \"{program}\"\nsettings = {{ outlet = \"{target}\" }}\n"
+        )
+    });
+    plan(me, &format!("take = false\n{}", lab.agent()), "30s", &outlets.concat())
 }
 
 pub fn told(evidence: &[Evidence]) -> String {
@@ -60,7 +75,7 @@ fn take(new: u64, seen: u64) -> Take {
 #[tokio::test]
 async fn no_write_lands_after_the_confirmation_and_the_survivor_goes_on() {
     let Some(lab) = lab("no_write_lands_after_the_confirmation_and_the_survivor_goes_on") else { return };
-    let plans = [NodeId::First, NodeId::Second].map(|me| plan(me, &lab.agent(), "30s"));
+    let plans = [NodeId::First, NodeId::Second].map(|me| plan(me, &lab.agent(), "30s", ""));
     let (first, evidence) = plans[0].take(take(2, 0)).await;
     assert_eq!(first, TakeResult::Taken, "{}", told(&evidence));
     let (mut stored, mut times, mut cut) = (2, Vec::new(), 0);
@@ -100,7 +115,7 @@ async fn no_write_lands_after_the_confirmation_and_the_survivor_goes_on() {
 #[tokio::test]
 async fn the_plan_reads_proves_and_names_the_highest_token() {
     let Some(lab) = lab("the_plan_reads_proves_and_names_the_highest_token") else { return };
-    let plans = [NodeId::First, NodeId::Second].map(|me| plan(me, &lab.agent(), "30s"));
+    let plans = [NodeId::First, NodeId::Second].map(|me| plan(me, &lab.agent(), "30s", ""));
     assert_eq!(plans[0].highest().await, Some(Token::NONE));
     let (result, evidence) = plans[1].take(take(3, 0)).await;
     assert_eq!(result, TakeResult::Taken, "{}", told(&evidence));
@@ -127,7 +142,35 @@ async fn the_plan_reads_proves_and_names_the_highest_token() {
     assert!(
         command.arg(bus).args(add).args([&lab.at("beside.conf"), "EXPORT(Export_Id=9)"]).status().unwrap().success()
     );
-    let short = plan(NodeId::Second, &lab.agent(), "3s");
+    let short = plan(NodeId::Second, &lab.agent(), "3s", "");
     let (result, evidence) = short.take(take(5, 4)).await;
     assert!(result == TakeResult::Unknown && told(&evidence).contains("export 9 reaches"), "{}", told(&evidence));
+}
+
+/// The attempt's token is the highest that the node knows, which its peer may have minted: the gate counts for itself.
+#[tokio::test]
+async fn added_to_a_plan_of_node_scope_it_revokes_under_any_token_and_each_node_lets_itself_in() {
+    let test = "added_to_a_plan_of_node_scope_it_revokes_under_any_token_and_each_node_lets_itself_in";
+    let Some(lab) = lab(test) else { return };
+    let plans = [NodeId::First, NodeId::Second].map(|me| plan_with_power(me, &lab));
+    for (round, me) in [0, 1, 0, 0].into_iter().enumerate() {
+        assert!(plans[me].ensure_access(Token(2)).await, "round {round}: its own way in");
+        let mut writer = lab.writer(me, &format!("round{round}"), 200);
+        let (_, end) = writer.rest();
+        assert_eq!(end, ["ready", "done 0"], "round {round}");
+        let order = Order {
+            token: Token(2),
+            take: None,
+            excluded: AgentSet::EMPTY,
+            deadline_after: std::time::Duration::from_secs(60),
+        };
+        let report = plans[1 - me].off(&order).await;
+        let verified_by = AgentSet::EMPTY.with(me).with(2 + me);
+        let confirmed = FenceResult::Confirmed { scope: Scope::Node, verified_by };
+        assert_eq!(report.result, confirmed, "round {round}: {}", told(&report.evidence));
+        // Once more, with nothing left to do.
+        assert_eq!(plans[1 - me].off(&order).await.result, confirmed, "round {round}");
+        let (_, end) = lab.writer(me, &format!("late{round}"), 1).rest();
+        assert!(end.iter().any(|line| line.starts_with("mount -")), "round {round}: it is still let in: {end:?}");
+    }
 }

@@ -57,6 +57,7 @@ impl Device {
             limit: Span::from(LIMIT),
             target: "heron",
             caller: "plover",
+            me: leasehold::core::NodeId::Second,
         };
         let agent: Arc<dyn Agent> = match &configured.kind {
             AgentKind::OpenstackPower(power) => Arc::new(OpenstackPower::new(setup, power).unwrap()),

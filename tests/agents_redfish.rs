@@ -62,7 +62,14 @@ fn make(config: RedfishAgent, password: &[u8], limit: Duration) -> Result<Redfis
     let mut opened = options.write(true).create(true).mode(0o600).open(&file).unwrap();
     std::io::Write::write_all(&mut opened, password).unwrap();
     let config = RedfishAgent { password: SecretSource::File(file), ..config };
-    let setup = Setup { name: "bmc", scope: Scope::Node, limit: limit.into(), target: "heron", caller: "ibis" };
+    let setup = Setup {
+        name: "bmc",
+        scope: Scope::Node,
+        limit: limit.into(),
+        target: "heron",
+        caller: "ibis",
+        me: leasehold::core::NodeId::Second,
+    };
     Redfish::new(setup, &config)
 }
 

@@ -384,6 +384,12 @@ async fn without_take_the_agent_shuts_out_and_lets_its_own_node_in_again() {
     assert_eq!(own.off(Token(4), &attempt()).await, Outcome::Unknown, "no agent shoots its own node");
     assert_eq!(plover.off(Token(5), &attempt()).await, Outcome::Confirmed);
     assert_eq!(plover.on(Token(5), &attempt()).await, Outcome::Unknown, "only heron can register heron");
+    // The attempt's token is the highest that a node knows: its peer may have it on the disk already.
+    let heron = lab.agent_of("heron", "plover", &["lun0"], adds);
+    assert_eq!(heron.off(Token(5), &attempt()).await, Outcome::Confirmed);
+    assert_eq!(lab.writers("lun0"), only("heron"));
+    assert_eq!(plover.off(Token(5), &attempt()).await, Outcome::Confirmed);
+    assert_eq!(lab.writers("lun0"), only("plover"));
 }
 
 #[tokio::test]

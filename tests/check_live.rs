@@ -92,7 +92,7 @@ fn a_device_that_hangs_is_named_while_it_is_waited_for_and_refused_at_its_limit(
     let output = site_of(ON, "exec sleep 600", "timeout = \"2500ms\"").check_live(&["--json"]);
     let document = json(&output);
     assert_eq!(output.status.code(), Some(1));
-    assert!(faults(&document, 1).contains("no answer within its limit of 2.500s"), "{document}");
+    assert!(faults(&document, 1).contains("no verdict within its limit of 2.500s"), "{document}");
     assert_eq!(faults(&document, 0), "[]");
     let took = document["agents"][1]["took_ms"].as_u64().unwrap();
     assert!((2500..25_000).contains(&took), "{took}");
@@ -149,7 +149,8 @@ fn a_wrong_password_of_a_real_bmc_is_found_and_not_shown() {
     if !need::all("a_wrong_password_of_a_real_bmc_is_found_and_not_shown", &needs) {
         return;
     }
-    let (heron, plover) = (Bmc::start(), Bmc::start());
+    let (heron, mut plover) = (Bmc::start(), Bmc::start());
+    plover.set_guid(OTHER_GUID);
     let site = Site::new();
     site.configure(&[bmc_agent("heron", &heron), bmc_agent("plover", &plover)]);
     let fine = site.check_live(&[]);
@@ -164,6 +165,28 @@ fn a_wrong_password_of_a_real_bmc_is_found_and_not_shown() {
         assert!(bmc.calls().iter().all(|call| !call.contains("set power")), "{:?}", bmc.calls());
     }
     assert!(!text.contains(PASSWORD));
+}
+
+/// Not the one that a simulator shows unless it is told to.
+const OTHER_GUID: &str = "4c4c454400423510805200b4c04f4d58";
+
+/// Two addresses, one machine: no address that is compared could tell that.
+#[test]
+fn two_bmcs_that_name_one_machine_are_refused_on_both_agents() {
+    let needs = [need::program("ipmi_sim"), need::program("ipmitool")];
+    if !need::all("two_bmcs_that_name_one_machine_are_refused_on_both_agents", &needs) {
+        return;
+    }
+    let (heron, plover) = (Bmc::start(), Bmc::start());
+    let site = Site::new();
+    site.configure(&[bmc_agent("heron", &heron), bmc_agent("plover", &plover)]);
+    let output = site.check_live(&["--json"]);
+    let document = json(&output);
+    assert_eq!(output.status.code(), Some(1), "{document}");
+    for (index, other) in [(0, "bmc-plover"), (1, "bmc-heron")] {
+        assert!(faults(&document, index).contains(&format!("the one behind {other} as well")), "{document}");
+        assert!(document["agents"][index]["identity"].is_string(), "{document}");
+    }
 }
 
 fn bmc_agent(target: &str, bmc: &Bmc) -> String {

@@ -3,6 +3,7 @@
 //! `UPDATE=1 cargo test --test config` writes the texts anew; read each of them before you commit it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use leasehold::cli::{Exit, check};
@@ -132,6 +133,7 @@ fn a_password_file_is_looked_at_where_it_can_be_read() {
     let (secret, file) = (directory.path().join("bmc"), directory.path().join("leasehold.toml"));
     let with = |password: &[u8]| {
         fs::write(&secret, password).expect("writable");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
         fs::write(&file, sample().replace("/etc/leasehold/bmc-heron", &secret.display().to_string()))
             .expect("writable");
         config::load(&file).map_err(|d| d.to_string())
@@ -145,6 +147,43 @@ fn a_password_file_is_looked_at_where_it_can_be_read() {
         let text = with(password).expect_err("unusable over IPMI");
         assert!(text.contains(word), "{text}");
         assert!(!text.contains("twenty-one"), "{text}");
+    }
+}
+
+/// Every kind's, by the same rules as at the start of the daemon.
+#[test]
+fn a_secret_file_of_any_kind_is_looked_at() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (secret, file) = (directory.path().join("bmc"), directory.path().join("leasehold.toml"));
+    let login = format!("user = \"fence\"\npassword_file = \"{}\"", secret.display());
+    let kinds = [
+        format!("kind = \"redfish\"\nurl = \"https://203.0.113.77\"\n{login}"),
+        format!("kind = \"ipmi\"\naddress = \"203.0.113.77\"\n{login}"),
+        format!(
+            "kind = \"ec2-power\"\nregion = \"eu-central-1\"\ninstance = \"i-0123456789abcdef0\"\ntimeout = \"120s\"\n\
+             environment_file = \"{}\"",
+            secret.display()
+        ),
+        format!(
+            "kind = \"fence-agent\"\nprogram = \"fence_nowhere\"\noptions = {{ ip = \"203.0.113.77\" }}\n\
+             secret_options = {{ password = \"{}\" }}",
+            secret.display()
+        ),
+    ];
+    for kind in kinds {
+        let agent = format!("\n[[fence.agent]]\nname = \"more\"\ntarget = \"heron\"\nlevel = 7\n{kind}\n");
+        fs::write(&file, sample() + &agent).expect("writable");
+        for (content, mode, word) in [
+            (&b"twelve bytes"[..], 0o644, "others may read it (mode 0644)"),
+            (b"\n", 0o600, "the file is empty"),
+            (&[b'x'; 5000], 0o600, "more than 4096 bytes"),
+        ] {
+            fs::write(&secret, content).expect("writable");
+            fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).expect("it is ours");
+            let text = config::load(&file).map_err(|d| d.to_string()).expect_err("unusable");
+            assert!(text.contains(word) && text.contains("help: "), "{kind}: {text}");
+            assert!(!text.contains("twelve"), "{text}");
+        }
     }
 }
 

@@ -113,6 +113,11 @@ fn the_standby_is_fenced_and_brought_back_and_the_figures_are_kept_and_shown() {
         Ok(std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()))
     });
     assert_eq!(kept.unwrap()[0]["ready_ms"].as_u64(), drill.ready_ms);
+    let history = give(&pair, primary, &["fence", "--history", "--json"], "");
+    let history: Value = serde_json::from_slice(&history.stdout).unwrap();
+    let drills: Vec<_> = history["entries"].as_array().unwrap().iter().filter(|e| e["action"] == "drill").collect();
+    assert_eq!(drills.len(), 1, "{history:#}");
+    assert_eq!((drills[0]["verdict"].as_str(), drills[0]["target"].as_str()), (Some("confirmed"), Some(standby)));
     // The pair is as good as before: it survives its primary.
     let token = pair.status(primary).unwrap().me.token.unwrap();
     pair.world.switch_off(primary).unwrap();

@@ -130,7 +130,7 @@ fn what_is_wrong_with_an_agent_is_told_at_the_start_with_its_name() {
     let long = file(dir.path(), "long", "twenty-one-bytes-long\n", 0o600);
     let writable = file(dir.path(), "writable", "#!/bin/sh\n", 0o777);
     for (kind, want) in [
-        (ipmi(&dir.path().join("none")), "cannot read the password file"),
+        (ipmi(&dir.path().join("none")), "cannot read the secret file"),
         (ipmi(&open), "chmod 600"),
         (ipmi(&long), "at most 20"),
         (exec(&dir.path().join("none")), "No such file"),
@@ -302,7 +302,7 @@ async fn an_agent_that_fails_inside_is_unknown_and_the_next_level_is_reached() {
     let broken = Entry { index: 0, name: "broken".into(), level: 1, limit: LIMIT.into(), agent: Arc::new(Broken) };
     let plan = FencePlan::of(vec![broken, outlet.entry(1, 2, Scope::Node, LIMIT)], Vec::new());
     let probed = plan.prove(0).await.expect("nothing else wants it");
-    assert!(probed.health.faults[0].contains("failed inside"), "{probed:?}");
+    assert!(probed.health.faults[0].contains("the agent itself failed"), "{probed:?}");
     assert_eq!(plan.off(&order()).await.result, by(0b10));
 }
 

@@ -1,12 +1,13 @@
 //! Every sample in the documentation is a configuration that `leasehold check` accepts, and the index names every page.
 //!
 //! A block marked as `toml` is a whole configuration, or tables of one: agents, links, `[fence]`. Tables are set into a
-//! pair of heron and plover that lacks just them.
+//! pair of heron and plover that lacks just them. One with `[[gate]]` is the gate.toml of a storage server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold::config::{self, Checked, Diagnostics};
+use leasehold::config;
+use leasehold::gate::config::Gates;
 
 const INDEX: &str = "docs/agents/README.md";
 const NODES: [&str; 2] = ["heron", "plover"];
@@ -22,6 +23,9 @@ const BASE: [(&str, &str); 5] = [
         "[[resource]]\nname = \"service\"\nkind = \"exec\"\nstart = [\"/bin/true\"]\nstop_timeout = \"5s\"\n",
     ),
 ];
+
+/// A level behind all others.
+const BEHIND: u32 = 9;
 
 /// One block of a page, with the line where it begins.
 struct Block {
@@ -65,27 +69,31 @@ fn has_table(text: &str, header: &str) -> bool {
     text.lines().any(|line| line.trim() == header)
 }
 
-/// The tables set into the pair; `companions` get a plain agent of node scope, on a level behind all others.
-fn whole(text: &str, companions: &[&str]) -> String {
+/// The tables set into the pair; `companions` get a plain agent of node scope, on this level.
+fn whole(text: &str, companions: &[&str], level: u32) -> String {
     let missing = BASE.iter().filter(|(header, _)| !has_table(text, header)).map(|(_, table)| *table);
     let agents = companions.iter().map(|node| {
         format!(
             "[[fence.agent]]\nname = \"companion-of-{node}\"\ntarget = \"{node}\"\nkind = \"exec\"\nscope = \"node\"\n\
-             level = 9\nprogram = \"/usr/local/libexec/outlet\"\n"
+             level = {level}\nprogram = \"/usr/local/libexec/outlet\"\n"
         )
     });
     format!("{}\n{text}\n{}", missing.collect::<String>(), agents.collect::<String>())
 }
 
-/// As the file itself; else with a companion for the nodes that have no agent; else for both, since agents of resource
-/// scope may only add to such.
-fn check(block: &Block) -> Result<Checked, Diagnostics> {
+/// As the file itself; else with a companion for the nodes that have no agent; else for both and on the same level, since
+/// agents of resource scope may only add to such.
+fn check(block: &Block) -> Result<(), String> {
+    if has_table(&block.text, "[[gate]]") {
+        return Gates::parse(&block.text).map(drop).map_err(|errors| errors.join("\n"));
+    }
     let without: Vec<&str> =
         NODES.into_iter().filter(|node| !block.text.contains(&format!("target = \"{node}\""))).collect();
-    let first = config::parse(&block.place, &whole(&block.text, &[]));
-    let others = [&without[..], &NODES[..]];
-    let tried = others.into_iter().map(|companions| config::parse(&block.place, &whole(&block.text, companions)));
-    first.or_else(|why| tried.into_iter().find_map(Result::ok).ok_or(why))
+    let parse = |companions, level| config::parse(&block.place, &whole(&block.text, companions, level));
+    let first = parse(&[], BEHIND);
+    let others = [(&without[..], BEHIND), (&NODES[..], BEHIND), (&NODES[..], 1)];
+    let tried = others.into_iter().map(|(companions, level)| parse(companions, level));
+    first.or_else(|why| tried.into_iter().find_map(Result::ok).ok_or(why)).map(drop).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -136,7 +144,7 @@ fn the_index_has_a_row_for_every_kind_that_the_configuration_knows() {
 /// The configuration itself tells them, to whoever misspells one.
 fn known_kinds() -> Vec<String> {
     let wrong = "[[fence.agent]]\nname = \"x\"\ntarget = \"heron\"\nkind = \"zzzz\"\n";
-    let told = config::parse("kinds", &whole(wrong, &NODES)).expect_err("there is no such kind").to_string();
+    let told = config::parse("kinds", &whole(wrong, &NODES, BEHIND)).expect_err("there is no such kind").to_string();
     let line = told.lines().find(|line| line.contains("`fence.agent.kind` is not")).unwrap_or_else(|| panic!("{told}"));
     let kinds: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     assert!(kinds.len() > 10, "{line}");
@@ -162,7 +170,7 @@ fn a_sample_with_a_misspelt_key_is_refused() {
         ),
     };
     assert!(check(&sample("program")).is_ok());
-    let told = check(&sample("programm")).expect_err("misspelt").to_string();
+    let told = check(&sample("programm")).expect_err("misspelt");
     assert!(told.contains("programm"), "{told}");
 }
 

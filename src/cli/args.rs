@@ -28,7 +28,7 @@ Exit status:
   1  wrong usage, or an error that is none of the others
   2  the daemon cannot be reached
   3  refused: by the daemon's decision, or for want of permission
-  4  the pair is degraded (only with status --exit-code)
+  4  the pair is degraded (only with status --exit-code); stored, but not verified (only gate)
   78 the daemon cannot start before its configuration, key or record is mended";
 
 #[derive(Debug, ClapArgs)]

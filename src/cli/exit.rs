@@ -15,7 +15,8 @@ pub enum Exit {
     Unreachable,
     /// The daemon, or a permission, says no.
     Refused,
-    /// `status --exit-code`: something is wrong with the pair.
+    /// `status --exit-code`: something is wrong with the pair. (`gate` has the same status for a take that is stored, but
+    /// not verified.)
     Degraded,
     /// The daemon cannot start with this configuration, key or record, now or later: no use in trying again.
     Unusable,

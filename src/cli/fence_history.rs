@@ -93,8 +93,9 @@ fn attempt(page: &mut Page, entry: &Entry) {
         page.wrapped("   ", "the plan's own deadline ended it", Paint::Plain);
     }
     for part in &case.agents {
+        let named = part.named.as_ref().map_or(String::new(), |named| format!(", its device controls {named}"));
         let limit = if part.over_limit { ", ran into its limit" } else { "" };
-        page.wrapped("   ", &format!("{}: identity {}{limit}", part.agent, part.identity), Paint::Dim);
+        page.wrapped("   ", &format!("{}: identity {}{named}{limit}", part.agent, part.identity), Paint::Dim);
     }
     if let Some(first) = entry.same_as {
         page.wrapped("   ", &format!("sent and read the same as #{first}"), Paint::Dim);

@@ -81,7 +81,12 @@ fn try_agent(config: &Config, configured: &Configured, touch: Touch, out: &mut d
     let made = FencePlan::one(config, &configured.name, configured.target.peer());
     let entry = match made {
         Some(Ok(entry)) => entry,
-        Some(Err(error)) => return tell(vec![Line::new(Clause::Made, Kept::Wrong, error.to_string())], out),
+        Some(Err(error)) => {
+            let (error, agent) = (error.to_string(), format!("fence agent {:?}: ", configured.name));
+            // The heading has its name already.
+            let why = error.strip_prefix(&agent).unwrap_or(&error);
+            return tell(vec![Line::new(Clause::Made, Kept::Wrong, why)], out);
+        }
         None => bail!("there is no fence agent {:?}", configured.name),
     };
     let mut lines = tell(vec![Line::new(Clause::Made, Kept::Right, "secrets and programs are there")], out)?;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use super::agents::{
-    AbortSupport, Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, GateClient, IscsiAcl, Login, NfsExport,
+    AbortSupport, Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, GateAgent, GateClient, Login,
     OPENSTACK_STABLE_READS, OpenstackCloud, OpenstackPower, OpenstackVolume, Persistence, RedfishAgent, ScsiPr,
     SystemName, Trust,
 };
@@ -123,8 +123,8 @@ pub enum AgentKind {
     Ec2Volume(Ec2Volume),
     OpenstackPower(OpenstackPower),
     OpenstackVolume(OpenstackVolume),
-    NfsExport(NfsExport),
-    IscsiAcl(IscsiAcl),
+    NfsExport(GateAgent),
+    IscsiAcl(GateAgent),
     ScsiPr(ScsiPr),
     Exec(ExecAgent),
     Manual,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::checked::IdentityCheck;
+use super::checked::{IdentityCheck, SecretSource};
 use super::diagnostics::Finding;
 use super::value::{At, Field, Findings, Least, Section};
 use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
@@ -136,6 +136,9 @@ const KINDS: [(&str, Kind); 12] = [
 
 /// Where a kind's device is named, in the order of asking.
 const ADDRESS_KEYS: [&str; 5] = ["address", "url", "server", "instance", "endpoint"];
+/// Where a kind names the file of its secret.
+const SECRET_KEYS: [&str; 5] =
+    ["password_file", "application_credential_secret_file", "credentials_file", "environment_file", "secret_options"];
 
 #[derive(Debug)]
 pub struct Agent {
@@ -155,6 +158,8 @@ pub struct Agent {
     pub other: Option<super::checked::AgentKind>,
     /// Where the address of its device stands.
     pub address_span: Option<Range<usize>>,
+    /// Where its secret's file is named.
+    pub secret_span: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -162,8 +167,7 @@ pub struct Ipmi {
     pub address: Option<At<String>>,
     pub port: Field<u32>,
     pub user: Option<At<String>>,
-    pub password_file: Field<PathBuf>,
-    pub password_credential: Field<String>,
+    pub password: Option<SecretSource>,
     pub cipher_suite: Field<u32>,
     pub privilege: Field<&'static str>,
     pub stable_reads: Field<u32>,
@@ -302,6 +306,7 @@ fn agent(mut s: Section<'_>, f: &mut Findings) -> Agent {
         exec: None,
         other: None,
         address_span: ADDRESS_KEYS.iter().find_map(|key| s.value_span(key)),
+        secret_span: SECRET_KEYS.iter().find_map(|key| s.value_span(key)),
     };
     let Some(kind) = raw.kind.as_ref().map(|k| k.value) else { return raw };
     if kind != Kind::Manual {
@@ -330,14 +335,11 @@ fn read_limits(raw: &mut Agent, s: &mut Section<'_>, f: &mut Findings) {
 fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
     let address = s.string("address", f);
     let user = s.string("user", f);
-    let literal = refuse_literal_password(s, f);
-    let password_file = s.path("password_file", f);
     Ipmi {
         address: s.require(address, "address", "\"192.0.2.11\"", f),
         port: s.integer("port", 1..=65535, f),
         user: s.require(user, "user", "\"fence\"", f),
-        password_file: if literal { Field::Bad } else { password_file },
-        password_credential: s.name("password_credential", f),
+        password: super::agents::password::read(s, f),
         cipher_suite: s.integer("cipher_suite", 0..=255, f),
         privilege: s.word("privilege", &[("administrator", "ADMINISTRATOR"), ("operator", "OPERATOR")], f),
         stable_reads: s.integer("stable_reads", 1..=20, f),
@@ -345,19 +347,6 @@ fn ipmi(s: &mut Section<'_>, f: &mut Findings) -> Ipmi {
         independent_power: s.word("power", &[("host", false), ("independent", true)], f),
         identity: s.word("identity", &[("uuid", IdentityCheck::Uuid), ("none", IdentityCheck::None)], f),
     }
-}
-
-fn refuse_literal_password(s: &mut Section<'_>, f: &mut Findings) -> bool {
-    let Some(span) = s.key_span("password") else { return false };
-    s.know("password");
-    let finding = Finding::error("a password stands in the configuration");
-    let finding = finding.at(&span, "its value is not read and not shown");
-    let finding = finding.note("this file is copied, compared and pasted into tickets; a secret is not");
-    f.push(finding.help(
-        "put the password into a file of mode 0600 and write `password_file = \"/etc/leasehold/bmc-heron\"`, or give it \
-         to the unit with LoadCredential= and write `password_credential = \"bmc-heron\"`; then change the password",
-    ));
-    true
 }
 
 fn exec(s: &mut Section<'_>, f: &mut Findings) -> Exec {

@@ -117,10 +117,7 @@ fn levels(agents: &[Agent], target: NodeId) -> Vec<Vec<&Agent>> {
 }
 
 /// Stages follow one another; the resources of one stage start and stop side by side.
-fn slowest_of_stages<'r>(
-    resources: &'r [Resource],
-    limit: impl Fn(&Resource) -> Span,
-) -> impl Iterator<Item = (&'r str, Span)> {
+fn slowest_of_stages(resources: &[Resource], limit: impl Fn(&Resource) -> Span) -> impl Iterator<Item = (&str, Span)> {
     let stages = resources.chunk_by(|_, next| next.beside);
     stages.filter_map(move |stage| stage.iter().map(|r| (r.name.as_str(), limit(r))).max_by_key(|(_, span)| *span))
 }

@@ -10,7 +10,7 @@
 
 use super::detector::Presence;
 use super::ids::BootId;
-use super::io::{Event, FenceResult, Hindrance, Output, Refusal, Scope};
+use super::io::{Event, FenceResult, Hindrance, Job, Output, Refusal, Scope};
 use super::node::{Node, Resources, RoleState};
 use super::settings::Plan;
 use super::time::Instant;
@@ -46,6 +46,11 @@ impl Node {
         self.drill = Some(Drill::Fencing);
         self.report(Event::DrillBegun);
         Ok(())
+    }
+
+    /// Whether the attempt of this job is a drill's own: its fence of a standby that is heard.
+    pub fn is_drill(&self, job: Job) -> bool {
+        self.drill == Some(Drill::Fencing) && self.fencing.is_by_operator(job)
     }
 
     /// The operator's fence has ended.

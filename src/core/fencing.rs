@@ -69,6 +69,10 @@ impl Fencing {
         self.retry_at
     }
 
+    pub fn is_by_operator(&self, job: Job) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.job == job && attempt.by_operator)
+    }
+
     /// An attempt of this silence came to nothing, and none has succeeded since.
     pub fn has_failed(&self) -> bool {
         self.tries > 1 || self.tries == 1 && self.retry_at.is_some()

@@ -3,13 +3,11 @@
 //! Nothing rests on this file. One that cannot be read is begun anew, and one that cannot be written costs a warning.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::control::{Drill, DrillState};
 use crate::core::{Event, FenceResult, Instant};
-use crate::os::clock;
+use crate::os::{clock, keep};
 
 const FILE: &str = "drills.json";
 /// A drill a month for two years.
@@ -68,8 +66,8 @@ impl Drills {
     fn save(&self) {
         let (path, kept) = (self.path.clone(), self.kept.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = write(&path, &kept) {
-                tracing::warn!(path = %path.display(), %error, "the figures of the drill could not be written");
+            if let Err(error) = keep::save(&path, &kept) {
+                tracing::warn!(%error, "the figures of the drill are not kept");
             }
         });
     }
@@ -94,20 +92,11 @@ fn measure(drill: &mut Drill, event: &Event, ms: u64) {
 }
 
 fn read(path: &Path) -> VecDeque<Drill> {
-    let Ok(text) = fs::read(path) else { return VecDeque::new() };
-    serde_json::from_slice(&text).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "the figures of former drills cannot be read, and are given up");
-        VecDeque::new()
-    })
-}
-
-/// Whole or not at all: a crash leaves the former file.
-fn write(path: &Path, kept: &VecDeque<Drill>) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(kept)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
+    let kept = keep::load(path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the figures of former drills");
+        None
+    });
+    kept.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -145,7 +134,7 @@ mod tests {
         let drill = noted(&mut drills, &events);
         let figures = (drill.off_ms, drill.on_ms, drill.contact_ms, drill.ready_ms, drill.state);
         assert_eq!(figures, (Some(100), Some(200), Some(300), Some(500), DrillState::Ready));
-        write(&drills.path, &drills.kept).unwrap();
+        keep::save(&drills.path, &drills.kept).unwrap();
         assert_eq!(Drills::load(dir.path()).last(), Some(drill));
     }
 
@@ -160,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn the_file_is_bounded_and_damage_is_no_obstacle() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{not json").unwrap();
+        std::fs::write(dir.path().join(FILE), "{not json").unwrap();
         let mut drills = Drills::load(dir.path());
         assert_eq!(drills.last(), None);
         (0..100).for_each(|_| drop(noted(&mut drills, &[Event::DrillBegun, OFF, Event::DrillDone])));

@@ -208,7 +208,10 @@ impl Driver {
             Output::StartFence { job, token, take, excluded, deadline } => {
                 let deadline_after = deadline.since(clock::now()).into();
                 let order = crate::fence::Order { token, take, excluded, deadline_after };
-                self.fence(FenceWork::Off { job, order });
+                self.fence(match self.node.is_drill(job) {
+                    true => FenceWork::Drill { job, order },
+                    false => FenceWork::Off { job, order },
+                });
             }
             Output::CancelJob(job) => self.fence(FenceWork::Cancel(job)),
             Output::ReadHighest { job } => self.fence(FenceWork::Highest { job }),

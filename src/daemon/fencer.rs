@@ -14,12 +14,33 @@ use super::note::{Inbox, Note, Told};
 /// What the core wants of the agents.
 #[derive(Debug)]
 pub enum FenceWork {
-    Probe { job: Job, excluded: AgentSet },
-    Off { job: Job, order: Order },
-    Highest { job: Job },
-    Take { job: Job, take: Take },
-    Access { job: Job, token: Token },
-    PowerOn { token: Token },
+    Probe {
+        job: Job,
+        excluded: AgentSet,
+    },
+    Off {
+        job: Job,
+        order: Order,
+    },
+    /// The same for the record: a drill's own fence.
+    Drill {
+        job: Job,
+        order: Order,
+    },
+    Highest {
+        job: Job,
+    },
+    Take {
+        job: Job,
+        take: Take,
+    },
+    Access {
+        job: Job,
+        token: Token,
+    },
+    PowerOn {
+        token: Token,
+    },
     Cancel(Job),
 }
 
@@ -38,6 +59,7 @@ pub async fn run(plan: Arc<FencePlan>, mut orders: UnboundedReceiver<FenceWork>,
             }
             FenceWork::Probe { job, .. }
             | FenceWork::Off { job, .. }
+            | FenceWork::Drill { job, .. }
             | FenceWork::Highest { job }
             | FenceWork::Take { job, .. }
             | FenceWork::Access { job, .. } => {
@@ -55,6 +77,10 @@ async fn answer(plan: Arc<FencePlan>, work: FenceWork, inbox: Inbox) {
         }
         FenceWork::Off { job, order } => {
             let report = plan.off(&order).await;
+            (Input::FenceDone { job, result: report.result }, report.evidence)
+        }
+        FenceWork::Drill { job, order } => {
+            let report = plan.drill(&order).await;
             (Input::FenceDone { job, result: report.result }, report.evidence)
         }
         FenceWork::Highest { job } => (Input::HighestRead { job, highest: plan.highest().await }, Vec::new()),

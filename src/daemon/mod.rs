@@ -65,6 +65,8 @@ use thinning::Thinning;
 const CALLS: usize = 64;
 /// How long the end waits for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long the fence devices are given to hear that they are no longer needed.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Turns that the worker's tasks get after the loop has ended: reading a reply and writing it takes two.
 const LAST_TURNS: u32 = 16;
 
@@ -408,8 +410,10 @@ impl Worker {
         tokio::spawn(server.run());
         tokio::spawn(forward_signals(self.signals));
         prober::start(&self.plan, &self.probes.agents, self.probes.interval, &self.inbox);
-        tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
+        tokio::spawn(fencer::run(Arc::clone(&self.plan), fence_orders, self.inbox));
         self.executor.run(group_orders).await;
+        // A BMC has few session slots. One that is silent holds nobody up: its session ends by itself.
+        let _ = tokio::time::timeout(FAREWELL, self.plan.close()).await;
         // Whoever was answered last gets the answer: every task that is ready runs once more.
         for _ in 0..LAST_TURNS {
             tokio::task::yield_now().await;

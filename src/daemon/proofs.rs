@@ -329,7 +329,8 @@ mod tests {
     }
 
     fn look(proofs: &mut Proofs, index: usize, health: Health, seconds: u64) -> Vec<&'static str> {
-        let probed = Probed { index, health, identity: Identity::Unknown, evidence: Vec::new() };
+        let (identity, named, evidence) = (Identity::Unknown, None, Vec::new());
+        let probed = Probed { index, health, identity, named, evidence };
         proofs.note(probed, Some(at(0)), at(seconds)).into_iter().map(|told| told.kind).collect()
     }
 

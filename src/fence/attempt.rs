@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use crate::core::{Span, SystemUuid, Token};
 
+use super::identity::is_known;
 use super::{Identity, Outcome, Reading};
 
 /// Tells the time of day (RFC 3339) for the evidence, and for requests that are signed with it. The clock belongs to
@@ -88,6 +89,11 @@ impl Attempt {
         self.state().refusal = Some(highest);
     }
 
+    /// The device took a command. What it refused before says nothing any more of how this ends.
+    pub fn accepted(&self) {
+        self.state().refusal = None;
+    }
+
     /// The device named what it controls: the UUID of a machine, the id of an instance. Two nodes never share one.
     pub fn names(&self, device: &str) {
         self.state().named = Some(tidy(device));
@@ -98,10 +104,21 @@ impl Attempt {
         self.state().named.clone()
     }
 
-    /// The device named the machine that it controls. Says whose that is, and keeps it for the journal.
+    /// The device named the machine that it controls. Says whose that is, and keeps both for the journal.
     pub fn identify(&self, seen: Option<SystemUuid>) -> Identity {
-        let identity = Identity::compare(self.expected, seen);
-        self.state().identity = Some(identity);
+        self.identify_among(seen.as_slice())
+    }
+
+    /// The same for a device that may have told the UUID in any of these forms; the first is the one that it showed.
+    pub fn identify_among(&self, forms: &[SystemUuid]) -> Identity {
+        let compared = |form: &SystemUuid| Identity::compare(self.expected, Some(*form));
+        let proven = forms.iter().any(|form| compared(form) == Identity::Proven);
+        let identity = if proven { Identity::Proven } else { forms.first().map_or(Identity::Unknown, compared) };
+        // One machine has one name, in whichever order of bytes its device shows it.
+        let name = if proven { self.expected } else { forms.first().copied().filter(is_known) };
+        let mut state = self.state();
+        state.identity = Some(identity);
+        state.named = name.map(|uuid| uuid.to_string()).or(state.named.take());
         identity
     }
 
@@ -189,6 +206,25 @@ mod tests {
         assert_eq!(a.verdict(), Outcome::Refused { highest: None });
         a.reading("status", "?", Reading::Unknown);
         assert_eq!(a.verdict(), Outcome::Unknown);
+    }
+
+    #[test]
+    fn a_machine_is_named_as_it_names_itself_in_whichever_order_the_device_shows_it() {
+        let mine = SystemUuid([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+        let reversed = SystemUuid([16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        let a = attempt().expecting(Some(mine));
+        assert_eq!(a.identify(Some(reversed)), Identity::Foreign);
+        assert_eq!((a.identity(), a.named()), (Identity::Foreign, Some(reversed.to_string())));
+        assert_eq!(a.identify_among(&[reversed, mine]), Identity::Proven);
+        assert_eq!((a.identity(), a.named()), (Identity::Proven, Some(mine.to_string())));
+    }
+
+    #[test]
+    fn firmware_without_a_uuid_names_nothing() {
+        for seen in [None, Some(SystemUuid([0; 16])), Some(SystemUuid([0xff; 16]))] {
+            let a = attempt();
+            assert_eq!((a.identify(seen), a.named()), (Identity::Unknown, None));
+        }
     }
 
     #[test]

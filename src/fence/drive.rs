@@ -69,6 +69,7 @@ pub async fn drive<S: Switch>(device: &S, want: Reading, attempt: &Attempt) -> O
                         Answer::Accepted => {
                             // Read at once: a quick device costs no pause, and a slow one only a reading more.
                             accepted = true;
+                            attempt.accepted();
                             continue;
                         }
                         Answer::Refused => refusals += 1,
@@ -91,16 +92,21 @@ mod tests {
 
     use super::*;
 
-    /// A device that plays a script of readings (the last repeats) and gives one answer to every command.
+    /// A device that plays a script of readings and of answers to commands; the last of each repeats.
     struct Script {
         readings: Mutex<VecDeque<Reading>>,
-        answer: Answer,
+        answers: Mutex<VecDeque<Answer>>,
         commands: Mutex<u32>,
     }
 
     impl Script {
         fn new(readings: &[Reading], answer: Answer) -> Script {
-            Script { readings: Mutex::new(readings.iter().copied().collect()), answer, commands: Mutex::new(0) }
+            Script::answering(readings, &[answer])
+        }
+
+        fn answering(readings: &[Reading], answers: &[Answer]) -> Script {
+            let (readings, answers) = (readings.iter().copied().collect(), answers.iter().copied().collect());
+            Script { readings: Mutex::new(readings), answers: Mutex::new(answers), commands: Mutex::new(0) }
         }
 
         async fn off(&self) -> (Outcome, u32) {
@@ -111,21 +117,26 @@ mod tests {
         }
     }
 
+    fn next<T: Copy>(script: &Mutex<VecDeque<T>>) -> T {
+        let mut script = script.lock().unwrap();
+        let next = if script.len() > 1 { script.pop_front() } else { script.front().copied() };
+        next.expect("a script is not empty")
+    }
+
     impl Switch for Script {
         async fn read(&self, attempt: &Attempt) -> Reading {
-            let mut readings = self.readings.lock().unwrap();
-            let reading = if readings.len() > 1 { readings.pop_front() } else { readings.front().copied() };
-            let reading = reading.expect("a script has a reading");
+            let reading = next(&self.readings);
             attempt.reading("status", &format!("{reading:?}"), reading);
             reading
         }
 
         async fn switch(&self, _to: Reading, attempt: &Attempt) -> Answer {
             *self.commands.lock().unwrap() += 1;
-            if self.answer == Refused {
+            let answer = next(&self.answers);
+            if answer == Refused {
                 attempt.refusal("off", "0xd5", None);
             }
-            self.answer
+            answer
         }
 
         fn pace(&self) -> (u32, Duration) {
@@ -147,6 +158,12 @@ mod tests {
     #[tokio::test]
     async fn a_target_that_stays_on_after_an_accepted_command_is_unknown() {
         assert_eq!(Script::new(&[On], Accepted).off().await, (Outcome::Unknown, 1));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_counts_no_more_once_a_later_command_is_accepted() {
+        let script = Script::answering(&[On], &[Refused, Accepted]);
+        assert_eq!(script.off().await, (Outcome::Unknown, 2));
     }
 
     #[tokio::test]

@@ -37,7 +37,7 @@ impl Identity {
 }
 
 /// All zero means "not set", all one "not there" (SMBIOS 3.x, 7.2.1).
-fn is_known(uuid: &SystemUuid) -> bool {
+pub(super) fn is_known(uuid: &SystemUuid) -> bool {
     uuid.0 != [0; 16] && uuid.0 != [0xff; 16]
 }
 

@@ -38,7 +38,7 @@ mod web;
 use std::fmt;
 use std::pin::Pin;
 
-use crate::core::{AgentSet, Scope, Span, Take, TakeResult, Token};
+use crate::core::{AgentSet, NodeId, Scope, Span, Take, TakeResult, Token};
 use crate::process::Untrusted;
 
 pub use attempt::{Attempt, Evidence, Stamp};
@@ -52,7 +52,7 @@ pub use manual::Manual;
 pub use openstack::{OpenstackPower, OpenstackVolume};
 pub use plan::{Entry, FencePlan, Order, Report};
 pub use prove::Probed;
-pub use proving::{Proven, Proving};
+pub use proving::Proving;
 pub use redfish::Redfish;
 pub use scsi_pr::{Places, ScsiPr};
 pub use secret::{Secret, SecretError};
@@ -101,6 +101,11 @@ pub trait Agent: Send + Sync + fmt::Debug {
     /// Lets the target act again, verified.
     fn on<'a>(&'a self, token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome>;
 
+    /// Lets go of what it holds at its device (a session), as the daemon ends. Best effort, and soon given up.
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async {})
+    }
+
     /// Whether this agent has [`Agent::take`] and [`Agent::highest`].
     fn takes(&self) -> bool {
         false
@@ -129,6 +134,8 @@ pub struct Setup<'a> {
     pub target: &'a str,
     /// The node that runs the agent.
     pub caller: &'a str,
+    /// The same, by its place in the configuration: who mints its tokens.
+    pub me: NodeId,
 }
 
 /// Why a fence plan cannot be made from the configuration. Found at the start, never first at a failover.

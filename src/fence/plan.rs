@@ -16,7 +16,7 @@ use crate::core::{AgentSet, FenceResult, NodeId, PowerReading, Scope, SystemUuid
 
 use super::ec2::{Ec2Power, Ec2Volume};
 use super::fence_agent::FenceAgent;
-use super::gate::{IscsiAcl, NfsExport};
+use super::gate::GateAgent;
 use super::journal::{Action, Journal, Verdict};
 use super::openstack::{OpenstackPower, OpenstackVolume};
 use super::redfish::Redfish;
@@ -325,6 +325,16 @@ impl FencePlan {
         readings.iter().all(|r| *r == Some(Reading::On))
     }
 
+    /// Every agent lets go of what it holds at its device, all side by side. The caller bounds it.
+    pub async fn close(&self) {
+        let mut tasks = JoinSet::new();
+        for entry in self.all() {
+            let agent = entry.agent.clone();
+            tasks.spawn(async move { agent.close().await });
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
     /// The UUID of the machine that the agent is aimed at.
     pub(super) fn expected(&self, entry: &Entry) -> Option<SystemUuid> {
         let aimed_at_me = self.own.iter().any(|own| own.index == entry.index);
@@ -335,10 +345,6 @@ impl FencePlan {
     /// Every agent of the plan, whomever it is aimed at.
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
         self.against.iter().chain(&self.own)
-    }
-
-    pub(super) fn stamp(&self) -> Stamp {
-        self.stamp
     }
 
     fn takers(&self) -> Vec<Entry> {
@@ -415,7 +421,7 @@ fn levels_of(entries: &[Entry]) -> BTreeSet<u32> {
 
 pub(super) fn build(config: &Config, agent: &Configured, me: NodeId) -> Result<Arc<dyn Agent>, FenceError> {
     let (target, caller) = (&config.node(agent.target).name, &config.node(me).name);
-    let setup = Setup { name: &agent.name, scope: agent.scope, limit: agent.timeout, target, caller };
+    let setup = Setup { name: &agent.name, scope: agent.scope, limit: agent.timeout, target, caller, me };
     Ok(match &agent.kind {
         AgentKind::Ipmi(ipmi) => Arc::new(Ipmi::new(&agent.name, agent.scope, agent.timeout, ipmi)?),
         AgentKind::Redfish(redfish) => Arc::new(Redfish::new(setup, redfish)?),
@@ -424,8 +430,8 @@ pub(super) fn build(config: &Config, agent: &Configured, me: NodeId) -> Result<A
         AgentKind::Ec2Volume(volume) => Arc::new(Ec2Volume::new(setup, volume)?),
         AgentKind::OpenstackPower(power) => Arc::new(OpenstackPower::new(setup, power)?),
         AgentKind::OpenstackVolume(volume) => Arc::new(OpenstackVolume::new(setup, volume)?),
-        AgentKind::NfsExport(export) => Arc::new(NfsExport::new(setup, export)?),
-        AgentKind::IscsiAcl(acl) => Arc::new(IscsiAcl::new(setup, acl)?),
+        AgentKind::NfsExport(export) => Arc::new(GateAgent::new(setup, export)?),
+        AgentKind::IscsiAcl(acl) => Arc::new(GateAgent::new(setup, acl)?),
         AgentKind::ScsiPr(reservation) => Arc::new(ScsiPr::new(setup, reservation)?),
         AgentKind::Exec(exec) => Arc::new(Exec::new(&agent.name, agent.scope, agent.timeout, exec, target, caller)?),
         AgentKind::Manual => Arc::new(Manual::new(agent.scope, target)),

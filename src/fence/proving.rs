@@ -2,41 +2,29 @@
 //!
 //! ```text
 //!   FencePlan::prove_all ─┐
-//!   Proving::of (config) ─┴─▶ Proving ── next ──▶ Proven { health, identity, evidence }, in the order of their ends
+//!   Proving::of (config) ─┴─▶ Proving ── next ──▶ Probed { health, named, … }, in the order of their ends
 //! ```
 //!
 //! A plan holds what its node may use. [`Proving::of`] also looks through the agents that only the peer uses, because
 //! an agent that controls the wrong machine is seen from either side.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
 
-use tokio::task::{Id, JoinSet};
-use tokio::time::timeout;
+use tokio::task::JoinSet;
 
 use crate::config::Config;
-use crate::core::{NodeId, Span, SystemUuid};
+use crate::core::{NodeId, SystemUuid};
 
 use super::plan::build;
-use super::{Attempt, Entry, Evidence, FencePlan, Health, Reading};
-
-/// What a look at one agent's device found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proven {
-    /// The agent's place in the configuration.
-    pub index: usize,
-    pub health: Health,
-    /// What the device says it controls: the UUID of a machine, the id of an instance.
-    pub identity: Option<String>,
-    pub evidence: Vec<Evidence>,
-}
+use super::prove::{Probed, look};
+use super::{Entry, FencePlan};
 
 /// Looks that are under way. Dropping it ends them and kills their children.
 #[derive(Debug, Default)]
 pub struct Proving {
-    ended: VecDeque<Proven>,
-    tasks: JoinSet<Proven>,
-    running: HashMap<Id, usize>,
+    ended: VecDeque<Probed>,
+    tasks: JoinSet<Probed>,
+    running: BTreeSet<usize>,
 }
 
 impl FencePlan {
@@ -60,7 +48,7 @@ impl Proving {
             match build(config, configured, me) {
                 Ok(agent) if configured.target == me => own.push(Entry { index, name, level, limit, agent }),
                 Ok(agent) => against.push(Entry { index, name, level, limit, agent }),
-                Err(error) => unmade.push_back(Proven::unusable(index, without_name(&name, &error.to_string()))),
+                Err(error) => unmade.push_back(Probed::unusable(index, without_name(&name, &error.to_string()))),
             }
         }
         let plan = FencePlan::of(against, own).of_node(me);
@@ -71,65 +59,39 @@ impl Proving {
     }
 
     /// The next look that has ended; `None` when all have. A call that is given up loses nothing.
-    pub async fn next(&mut self) -> Option<Proven> {
+    pub async fn next(&mut self) -> Option<Probed> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
-        match self.tasks.join_next_with_id().await? {
-            Ok((id, proven)) => {
-                self.running.remove(&id);
-                Some(proven)
-            }
-            Err(error) => {
-                let index = self.running.remove(&error.id()).expect("every task was noted when it began");
-                Some(Proven::unusable(index, "the agent itself failed; this is a bug of leasehold, please report it"))
-            }
-        }
+        let probed = self.tasks.join_next().await?.expect("a look survives an agent that panics, and nobody aborts it");
+        self.running.remove(&probed.index);
+        Some(probed)
     }
 
     /// The agents that have not answered yet, by their places in the configuration.
     pub fn waiting(&self) -> Vec<usize> {
-        let mut waiting: Vec<usize> = self.running.values().copied().collect();
-        waiting.sort_unstable();
-        waiting
+        self.running.iter().copied().collect()
     }
 
     fn begin(&mut self, plan: &FencePlan, entry: &Entry) {
-        let attempt = Arc::new(Attempt::new(&entry.name, plan.stamp()).expecting(plan.expected(entry)));
-        let entry = entry.clone();
-        let index = entry.index;
-        let task = self.tasks.spawn(async move { look(&entry, &attempt).await });
-        self.running.insert(task.id(), index);
+        let (attempt, entry) = (plan.attempt(entry), entry.clone());
+        self.running.insert(entry.index);
+        self.tasks.spawn(async move { look(&entry, attempt).await });
     }
-}
-
-impl Proven {
-    fn unusable(index: usize, why: impl Into<String>) -> Proven {
-        let health = Health { reading: Reading::Unknown, faults: vec![why.into()], notes: Vec::new() };
-        Proven { index, health, identity: None, evidence: Vec::new() }
-    }
-}
-
-async fn look(entry: &Entry, attempt: &Attempt) -> Proven {
-    let look = timeout(entry.limit, entry.agent.prove(attempt)).await;
-    let health = look.unwrap_or_else(|_| {
-        let why = format!("no answer within its limit of {}", Span::from(entry.limit));
-        Health { reading: Reading::Unknown, faults: vec![why], notes: Vec::new() }
-    });
-    Proven { index: entry.index, health, identity: attempt.named(), evidence: attempt.evidence() }
 }
 
 /// The error without the beginning that names its agent, which whoever shows it does anyway.
-fn without_name(name: &str, error: &str) -> String {
-    error.strip_prefix(&format!("fence agent {name:?}: ")).unwrap_or(error).to_owned()
+fn without_name<'e>(name: &str, error: &'e str) -> &'e str {
+    error.strip_prefix(&format!("fence agent {name:?}: ")).unwrap_or(error)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use crate::core::{Scope, Token};
-    use crate::fence::{Agent, Outcome, Pending};
+    use crate::fence::{Agent, Attempt, Health, Outcome, Pending, Reading};
 
     use super::*;
 
@@ -183,9 +145,9 @@ mod tests {
         assert!(proving.waiting().is_empty());
         assert_eq!(found.last().map(|p| p.index), Some(0), "the one that hangs ends last");
         found.sort_by_key(|p| p.index);
-        assert_eq!(found[0].health.faults, ["no answer within its limit of 50ms"]);
+        assert_eq!(found[0].health.faults, ["no verdict within its limit of 50ms"]);
         assert!(found[1].health.faults[0].contains("bug"), "{:?}", found[1]);
-        assert_eq!((&found[2].health, found[2].identity.as_deref()), (&Health::of(Reading::On), Some("i-0123")));
+        assert_eq!((&found[2].health, found[2].named.as_deref()), (&Health::of(Reading::On), Some("i-0123")));
     }
 
     #[tokio::test]

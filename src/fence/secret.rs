@@ -1,4 +1,4 @@
-//! A password in memory: read once at the start, wiped at the end, filtered out of every text from outside.
+//! A secret in memory: read once at the start, wiped at the end, filtered out of every text from outside.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::config::SecretSource;
 
-/// No password of a fence device comes near this; a larger file was named by mistake.
+/// No password or key of a fence device comes near this; a larger file was named by mistake.
 const MAX_BYTES: u64 = 4096;
 /// Stands in every text where a secret was.
 const MASK: &str = "<secret>";
@@ -20,15 +20,15 @@ const MASK: &str = "<secret>";
 /// Why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("cannot read the password file {}: {source}", path.display())]
+    #[error("cannot read the secret file {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("the password file {} may be read by others (mode {mode:04o}); chmod 600 it", path.display())]
+    #[error("the secret file {} may be read by others (mode {mode:04o}); chmod 600 it", path.display())]
     Open { path: PathBuf, mode: u32 },
-    #[error("the password file {} belongs to uid {uid}; chown it to root", path.display())]
+    #[error("the secret file {} belongs to uid {uid}; chown it to root", path.display())]
     Owner { path: PathBuf, uid: u32 },
-    #[error("the password file {} is empty", path.display())]
+    #[error("the secret file {} is empty", path.display())]
     Empty { path: PathBuf },
-    #[error("the password file {} has more than {MAX_BYTES} bytes; is it the right file?", path.display())]
+    #[error("the secret file {} has more than {MAX_BYTES} bytes; is it the right file?", path.display())]
     TooLarge { path: PathBuf },
     #[error(
         "credential {name:?}: no CREDENTIALS_DIRECTORY in the environment; add LoadCredential={name}:FILE to the unit"
@@ -159,7 +159,7 @@ mod tests {
         for (content, mode) in [(&b"x"[..], 0o640), (b"x", 0o604), (b"\n", 0o600), (&[b'x'; 5000], 0o600)] {
             let (_dir, source) = file(content, mode);
             let error = Secret::read(&source).unwrap_err().to_string();
-            assert!(error.contains("password"), "{error}");
+            assert!(error.contains("the secret file"), "{error}");
         }
     }
 

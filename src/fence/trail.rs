@@ -75,8 +75,7 @@ impl Trail {
 
     fn record(&self) {
         let Some(journal) = self.journal.as_ref().filter(|_| !self.attempts.is_empty()) else { return };
-        let part = |a: &Arc<Attempt>| Part::new(a.agent(), a.expected(), a.identity(), a.is_over_limit());
-        let agents = self.attempts.iter().map(part).collect();
+        let agents = self.attempts.iter().map(|attempt| Part::of(attempt)).collect();
         let case = Case { until: (self.stamp)(), agents, ..self.case.clone() };
         journal.record(case.with_evidence(&self.evidence()));
     }

@@ -40,8 +40,14 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, KeepError> {
 pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), KeepError> {
     let failed = |source| KeepError::Write { path: path.to_owned(), source };
     let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
-    let mut file = AtomicWriteFile::open(path).map_err(failed)?;
-    file.write_all(&text).and_then(|()| file.commit()).map_err(failed)
+    replace(path, &text).map_err(failed)
+}
+
+/// The same for a file of another form.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = AtomicWriteFile::open(path)?;
+    file.write_all(bytes)?;
+    file.commit()
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! One line in `peer-uuid` in the state directory: version, name of the node, UUID. Replaced whole. It blocks: read it
 //! at the start, write it off the loop. Nothing rests on it: without it an identity is unknown until the peer is heard.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use super::keep;
 use super::machine::parse_uuid;
 use crate::core::SystemUuid;
 
@@ -53,12 +53,7 @@ pub fn read(directory: &Path, peer: &str) -> Result<Option<SystemUuid>, PeerUuid
 /// # Errors
 /// It is as it was before.
 pub fn write(directory: &Path, peer: &str, uuid: SystemUuid) -> io::Result<()> {
-    let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(file, "{VERSION} {peer} {uuid}")?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(directory)?.sync_all()
+    keep::replace(&directory.join(FILE), format!("{VERSION} {peer} {uuid}\n").as_bytes())
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ async fn a_gate_that_misbehaves_is_never_believed() {
         let keys = script(dir.path(), &format!("row{i}"), &body);
         tokio::spawn(async move {
             let start = Instant::now();
-            let plan = plan(NodeId::Second, &keys, LIMIT);
+            let plan = plan(NodeId::Second, &keys, LIMIT, "");
             let (result, evidence) = plan.take(take(3, 2)).await;
             let told = told(&evidence);
             assert_eq!(result, expected, "{what}: {told}");
@@ -139,7 +139,7 @@ async fn a_way_that_is_not_the_right_one_is_no_way() {
         ("a gate that is not there", right.replace("estuary", "delta"), "no gate \"delta\""),
     ] {
         let start = Instant::now();
-        let (result, evidence) = plan(NodeId::Second, &keys, "3s").take(take(3, 2)).await;
+        let (result, evidence) = plan(NodeId::Second, &keys, "3s", "").take(take(3, 2)).await;
         let told = told(&evidence);
         assert!(result == TakeResult::Unknown && told.contains(words), "{what}: {told}");
         assert!(start.elapsed() < PATIENCE, "{what} took {:?}", start.elapsed());
@@ -151,5 +151,5 @@ async fn a_way_that_is_not_the_right_one_is_no_way() {
     let output = ssh.stdin(std::process::Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("one line of JSON") && !said.contains("uid="), "{said}");
-    assert_eq!(plan(NodeId::Second, &right, "30s").take(take(3, 0)).await.0, TakeResult::Taken);
+    assert_eq!(plan(NodeId::Second, &right, "30s", "").take(take(3, 0)).await.0, TakeResult::Taken);
 }

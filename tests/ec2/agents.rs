@@ -98,7 +98,8 @@ impl Kit {
         let checked = config::parse("leasehold.toml", &self.text).unwrap_or_else(|wrong| panic!("{wrong}"));
         let configured = checked.config.fence.agents.iter().find(|a| a.name == "ec2").unwrap();
         let (name, scope, limit) = (configured.name.as_str(), configured.scope, configured.timeout);
-        let setup = Setup { name, scope, limit, target: "heron", caller: "plover" };
+        let setup =
+            Setup { name, scope, limit, target: "heron", caller: "plover", me: leasehold::core::NodeId::Second };
         let agent: Arc<dyn Agent> = match &configured.kind {
             AgentKind::Ec2Power(power) => Arc::new(Ec2Power::new(setup, power)?),
             AgentKind::Ec2Volume(volume) => Arc::new(Ec2Volume::new(setup, volume)?),

@@ -1,4 +1,5 @@
 //! A small HTTP server that can misbehave in every way that a client must survive.
+#![allow(dead_code)] // each test program uses another part
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::config::fence_agent::{Given, Value};
 use leasehold::config::{self, SecretSource};
-use leasehold::core::{AgentSet, FenceResult, Scope, Span, Token};
+use leasehold::core::{AgentSet, FenceResult, NodeId, Scope, Span, Token};
 use leasehold::fence::{Entry, Evidence, FenceAgent, FenceError, FencePlan, Order, Setup};
 
 pub const MARKER: &str = "M4RK-kelp-77";
@@ -123,7 +123,7 @@ impl Program {
 }
 
 pub fn setup(scope: Scope, limit: Span) -> Setup<'static> {
-    Setup { name: "agent", scope, limit, target: "heron", caller: "plover" }
+    Setup { name: "agent", scope, limit, target: "heron", caller: "plover", me: NodeId::Second }
 }
 
 pub fn agent(program: &Path, options: &[(&str, &str)], secrets: &[(&str, &Path)]) -> config::FenceAgent {

@@ -57,6 +57,15 @@ async fn one_login_serves_all_probes() {
 }
 
 #[tokio::test]
+async fn an_orderly_end_logs_out() {
+    let fake = Fake::plain(two(), PASSWORD, pass());
+    let agent = agent(&fake, LIMIT);
+    assert!(prove(&agent).await.0.is_good());
+    agent.close().await;
+    assert_eq!(fake.logins_and_held(), (1, 0));
+}
+
+#[tokio::test]
 async fn a_login_that_is_dropped_in_the_middle_is_finished_kept_and_deleted() {
     let script: Script =
         Box::new(|r, _| if r.is("POST", "/Sessions") { Act::Late(Duration::from_millis(300)) } else { Act::Pass });

@@ -86,7 +86,8 @@ impl Lab {
         };
         change(&mut config);
         let limit = Span::from_secs(20);
-        let setup = Setup { name: "disk", scope: Scope::Resource, limit, target, caller };
+        let me = if caller == "heron" { leasehold::core::NodeId::First } else { leasehold::core::NodeId::Second };
+        let setup = Setup { name: "disk", scope: Scope::Resource, limit, target, caller, me };
         let places = Places { sys: self.at(&format!("{caller}/sys")), dev };
         ScsiPr::with_parts(setup, &config, self.at("sg_persist"), places).unwrap()
     }

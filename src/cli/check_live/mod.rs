@@ -20,7 +20,7 @@ use crate::config::{self, Agent, Checked, Config};
 use crate::control::{Contact, Status};
 use crate::core::{NodeId, Scope, Span, SystemUuid};
 use crate::daemon;
-use crate::fence::{Proven, Proving, Reading};
+use crate::fence::{Probed, Proving, Reading};
 use crate::os::{clock, machine};
 
 pub use judge::{Known, judge};
@@ -102,9 +102,9 @@ async fn look(config: &Config, me: NodeId, known: [Option<SystemUuid>; 2]) -> an
     loop {
         let left = Duration::from(begun.after(word).since(clock::now()));
         match tokio::time::timeout(left, proving.next()).await {
-            Ok(Some(proven)) => {
-                let index = proven.index;
-                rows.push((index, row(&agents[index], proven, clock::now().since(begun))));
+            Ok(Some(probed)) => {
+                let index = probed.index;
+                rows.push((index, row(&agents[index], probed, clock::now().since(begun))));
             }
             Ok(None) => break,
             Err(_) => {
@@ -126,22 +126,21 @@ fn waiting(agents: &[Agent], indices: &[usize], since: Span) -> String {
     text
 }
 
-fn row(agent: &Agent, proven: Proven, took: Span) -> Row {
+fn row(agent: &Agent, probed: Probed, took: Span) -> Row {
     let kind = agent.kind.word();
-    let last = proven.evidence.last().map(|e| format!(" (last: {} → {})", e.sent, e.read)).unwrap_or_default();
     let remedy = format!("leasehold-fence-{kind}(7), ERRORS, says what each answer means and what to do");
-    let fault = |text: String| Fault { text: format!("{text}{last}"), remedy: remedy.clone() };
+    let fault = |text: String| Fault { text, remedy: remedy.clone() };
     Row {
         name: agent.name.clone(),
         kind,
         target: agent.target,
         level: agent.level,
         scope: agent.scope,
-        reading: proven.health.reading,
-        identity: proven.identity,
+        reading: probed.health.reading,
+        identity: probed.named,
         took,
-        faults: proven.health.faults.into_iter().map(fault).collect(),
-        notes: proven.health.notes,
+        faults: probed.health.faults.into_iter().map(fault).collect(),
+        notes: probed.health.notes,
     }
 }
 

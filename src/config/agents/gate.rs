@@ -29,42 +29,38 @@ pub struct GateClient {
     pub command: Vec<String>,
 }
 
-impl GateClient {
-    fn device(&self, kind: &str) -> Vec<(String, String)> {
-        vec![(kind.to_owned(), format!("{} {} {}", self.server, self.port, self.gate))]
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.command.is_empty().then_some(self.server.as_str())
-    }
-}
-
-/// `kind = "nfs-export"`.
+/// `kind = "nfs-export"` or `kind = "iscsi-acl"`: the gate knows what it guards, the node only how to ask it.
 #[derive(Debug, Clone)]
-pub struct NfsExport {
+pub struct GateAgent {
+    kind: &'static str,
     pub gate: GateClient,
+    /// `take`: the gate is the arbiter of the pair; else it adds to a plan of node scope.
+    pub takes: bool,
 }
 
-impl Facts for NfsExport {
+impl Facts for GateAgent {
     fn scope(&self) -> Option<Scope> {
         Some(Scope::Resource)
     }
 
     fn takes(&self) -> bool {
-        true
+        self.takes
     }
 
     fn device(&self) -> Vec<(String, String)> {
-        self.gate.device("nfs-export")
+        let GateClient { server, port, gate, .. } = &self.gate;
+        vec![(self.kind.to_owned(), format!("{server} {port} {gate} take {}", self.takes))]
     }
 
     fn address(&self) -> Option<&str> {
-        self.gate.address()
+        self.gate.command.is_empty().then_some(self.gate.server.as_str())
     }
 }
 
-pub fn read_nfs(s: &mut Section<'_>, f: &mut Findings) -> Option<NfsExport> {
-    read_client(s, f).map(|gate| NfsExport { gate })
+pub fn read(kind: &'static str, s: &mut Section<'_>, f: &mut Findings) -> Option<GateAgent> {
+    let take = s.boolean("take", f);
+    let gate = read_client(s, f)?;
+    (!take.is_bad()).then(|| GateAgent { kind, gate, takes: take.value_or(true) })
 }
 
 fn read_client(s: &mut Section<'_>, f: &mut Findings) -> Option<GateClient> {
@@ -113,32 +109,4 @@ fn plain_host(server: Field<String>, f: &mut Findings) -> Field<String> {
         Finding::error(format!("`server` {:?} is no host", at.value)).at(&at.span, "not a name or an address");
     f.push(finding.help("write a host name or an address; the user stands in `user`, the port in `port`"));
     Field::Bad
-}
-
-/// `kind = "iscsi-acl"`.
-#[derive(Debug, Clone)]
-pub struct IscsiAcl {
-    pub gate: GateClient,
-}
-
-impl Facts for IscsiAcl {
-    fn scope(&self) -> Option<Scope> {
-        Some(Scope::Resource)
-    }
-
-    fn takes(&self) -> bool {
-        true
-    }
-
-    fn device(&self) -> Vec<(String, String)> {
-        self.gate.device("iscsi-acl")
-    }
-
-    fn address(&self) -> Option<&str> {
-        self.gate.address()
-    }
-}
-
-pub fn read_iscsi(s: &mut Section<'_>, f: &mut Findings) -> Option<IscsiAcl> {
-    read_client(s, f).map(|gate| IscsiAcl { gate })
 }

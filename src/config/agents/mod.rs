@@ -7,7 +7,7 @@ mod ec2;
 pub mod fence_agent;
 mod gate;
 mod openstack;
-mod password;
+pub(super) mod password;
 mod redfish;
 mod scsi_pr;
 mod tls;
@@ -20,7 +20,7 @@ use crate::core::{Scope, Span};
 
 pub use ec2::{Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume};
 pub use fence_agent::FenceAgent;
-pub use gate::{GateClient, IscsiAcl, NfsExport};
+pub use gate::{GateAgent, GateClient};
 pub use openstack::{OpenstackCloud, OpenstackPower, OpenstackVolume, STABLE_READS as OPENSTACK_STABLE_READS};
 pub use redfish::{Login, RedfishAgent, SystemName};
 pub use scsi_pr::{AbortSupport, Persistence, ScsiPr};
@@ -116,8 +116,8 @@ pub(super) fn read(kind: Kind, s: &mut Section<'_>, f: &mut Findings) -> Option<
         Kind::Ec2Volume => ec2::read_volume(s, f).map(AgentKind::Ec2Volume),
         Kind::OpenstackPower => openstack::read_power(s, f).map(AgentKind::OpenstackPower),
         Kind::OpenstackVolume => openstack::read_volume(s, f).map(AgentKind::OpenstackVolume),
-        Kind::NfsExport => gate::read_nfs(s, f).map(AgentKind::NfsExport),
-        Kind::IscsiAcl => gate::read_iscsi(s, f).map(AgentKind::IscsiAcl),
+        Kind::NfsExport => gate::read("nfs-export", s, f).map(AgentKind::NfsExport),
+        Kind::IscsiAcl => gate::read("iscsi-acl", s, f).map(AgentKind::IscsiAcl),
         Kind::ScsiPr => scsi_pr::read(s, f).map(AgentKind::ScsiPr),
         Kind::Ipmi | Kind::Exec | Kind::Manual => None,
     }
@@ -146,6 +146,10 @@ impl Facts for IpmiAgent {
 
     fn on_host_power(&self) -> bool {
         !self.independent_power
+    }
+
+    fn secrets(&self) -> Vec<&SecretSource> {
+        vec![&self.password]
     }
 }
 

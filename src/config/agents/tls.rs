@@ -1,7 +1,7 @@
 //! Where an agent that speaks HTTP finds its device, and by what it knows that it is the right one.
 //!
 //! `ca_file`, `tls_pin_sha256` or, with neither, the system's store. Without TLS only where the file says so in words:
-//! a password that crosses the network readable is nobody's default.
+//! a secret that crosses the network readable is nobody's default.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn url(s: &mut Section<'_>, key: &'static str, f: &mut Findings) -> Field<Ur
 }
 
 fn parse(text: &str) -> Result<Url, (String, String)> {
-    let example = || "write it like \"https://bmc-heron.example.net\"".to_owned();
+    let example = || "write it like \"https://host.example.net\"".to_owned();
     let url = Url::parse(text).map_err(|error| (error.to_string(), example()))?;
     let userinfo = !url.username().is_empty() || url.password().is_some();
     match url.scheme() {
@@ -118,7 +118,7 @@ fn agrees(s: &Section<'_>, url: &Field<Url>, plain: Option<&Range<usize>>, f: &m
         }
         ("https", None) => true,
         (_, None) => {
-            let finding = Finding::error("the password would cross the network readable");
+            let finding = Finding::error("the secret would cross the network readable");
             let finding = finding.at_some(url.span(), "without TLS");
             f.push(
                 finding.help(
@@ -129,7 +129,7 @@ fn agrees(s: &Section<'_>, url: &Field<Url>, plain: Option<&Range<usize>>, f: &m
         }
         (_, Some(span)) => {
             let finding = Finding::warning(format!("{} is spoken to without TLS", s.label));
-            let finding = finding.at(span, "whoever is on the path reads the password and can lie about the state");
+            let finding = finding.at(span, "whoever is on the path reads the secret and can lie about the state");
             f.push(finding.help("use https:// with `ca_file` or `tls_pin_sha256` if the device can do it"));
             true
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::checked::{Agent, AgentKind, ExecAgent, IdentityCheck, IpmiAgent, Link, SecretSource};
+use super::super::checked::{Agent, AgentKind, ExecAgent, IdentityCheck, IpmiAgent, Link};
 use super::super::diagnostics::Finding;
 use super::super::raw::{self, Fence, Kind};
 use super::super::secrets;
@@ -105,14 +105,13 @@ fn scope(raw: &raw::Agent, kind: &AgentKind, f: &mut Findings) -> Option<Scope> 
 }
 
 fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgent> {
-    let password = password(raw, ipmi, f);
     refuse_weak_cipher(&ipmi.cipher_suite, f);
     refuse_slow_reading(raw, ipmi, f);
     Some(IpmiAgent {
         address: ipmi.address.as_ref()?.value.clone(),
         port: u16::try_from(ipmi.port.value_or(IPMI_PORT)).ok()?,
         user: ipmi.user.as_ref()?.value.clone(),
-        password: password?,
+        password: ipmi.password.clone()?,
         cipher_suite: ipmi.cipher_suite.value().and_then(|c| u8::try_from(c).ok()),
         privilege: ipmi.privilege.value_or("ADMINISTRATOR").to_string(),
         stable_reads: ipmi.stable_reads.value_or(STABLE_READS),
@@ -120,27 +119,6 @@ fn ipmi(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<IpmiAgen
         independent_power: ipmi.independent_power.value_or(false),
         identity: ipmi.identity.value_or(IdentityCheck::Uuid),
     })
-}
-
-fn password(raw: &raw::Agent, ipmi: &raw::Ipmi, f: &mut Findings) -> Option<SecretSource> {
-    match (&ipmi.password_file, &ipmi.password_credential) {
-        (Field::Given(file), Field::Absent) => Some(SecretSource::File(file.value.clone())),
-        (Field::Absent, Field::Given(name)) => Some(SecretSource::Credential(name.value.clone())),
-        (Field::Given(file), Field::Given(name)) => {
-            let finding = Finding::error("`password_file` and `password_credential` exclude one another");
-            let finding = finding.at(&name.span, "a second source").with(&file.span, "the first");
-            f.push(finding.help("keep one of them"));
-            None
-        }
-        (Field::Absent, Field::Absent) => {
-            let finding = Finding::error("the agent has no password").at(&raw.span, "where is its password?");
-            f.push(finding.help(
-                "add `password_file = \"/etc/leasehold/bmc-heron\"` (mode 0600) or `password_credential = \"bmc-heron\"`",
-            ));
-            None
-        }
-        (Field::Bad, _) | (_, Field::Bad) => None,
-    }
 }
 
 /// Suites that authenticate nothing, or whose answers anyone on the path could forge (IPMI 2.0 table 22-20).

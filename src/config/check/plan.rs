@@ -89,7 +89,10 @@ fn against(
             let finding = finding.at_some(take_span(fence, agents, target).as_ref(), "takes");
             let finding =
                 finding.note("with `take` the storage is the arbiter; with scope \"node\" the power is: not both");
-            f.push(finding.help("remove `take` here: the agent then adds to the plan of node scope"));
+            f.push(finding.help(format!(
+                "{} here: the agent then adds to the plan of node scope",
+                without_take(fence, agents, target)
+            )));
             None
         }
         (all, 0, taking) if taking > 0 && taking < all => {
@@ -97,7 +100,10 @@ fn against(
             let finding = finding.at_some(take_span(fence, agents, target).as_ref(), "takes");
             let finding =
                 finding.note("the arbiter is the one store that is taken; another resource could go to the other node");
-            f.push(finding.help("keep the agent with `take` alone, or add one of scope \"node\" and remove `take`"));
+            f.push(finding.help(format!(
+                "keep the agent with `take` alone, or add one of scope \"node\" and {}",
+                without_take(fence, agents, target)
+            )));
             None
         }
         (all, 0, taking) if taking == all => Some(Means::Exclusive),
@@ -113,6 +119,15 @@ fn takes(agent: &Agent) -> bool {
 fn take_span(fence: &raw::Fence, agents: &[Agent], target: NodeId) -> Option<Range<usize>> {
     let mut pairs = fence.agents.iter().zip(agents).filter(|(_, a)| a.target == target && takes(a));
     pairs.find_map(|(raw, _)| raw.exec.as_ref().and_then(|e| e.take.span()).or(Some(&raw.span)).cloned())
+}
+
+/// What to do where an agent is not to take: a program takes if it is told to, a store unless it is told not to.
+fn without_take(fence: &raw::Fence, agents: &[Agent], target: NodeId) -> &'static str {
+    let mut taking = fence.agents.iter().zip(agents).filter(|(_, a)| a.target == target && takes(a));
+    match taking.all(|(raw, _)| raw.exec.is_some()) {
+        true => "remove `take`",
+        false => "write `take = false`",
+    }
 }
 
 /// Both nodes run by one plan: what only one of them can prove does not carry the pair.

@@ -50,8 +50,7 @@ impl Kit<'_> {
 /// The secrets that the configuration names for an agent, as far as they can be read here. Of a program it names at most
 /// the files, in settings such as `password_file`.
 pub fn secrets_of(agent: &config::Agent) -> Vec<Secret> {
-    let own = match &agent.kind {
-        AgentKind::Ipmi(ipmi) => vec![ipmi.password.clone()],
+    let own: Vec<SecretSource> = match &agent.kind {
         AgentKind::Exec(exec) => {
             let files = exec.settings.iter().filter(|(key, _)| key.ends_with("_file"));
             files.map(|(_, path)| SecretSource::File(path.into())).collect()

@@ -140,6 +140,7 @@ impl Agent for Ec2Power {
                     };
                 }
             };
+            attempt.names(id);
             let reading = power(&instance.state, Reading::Off);
             attempt.reading(&instance_request(id).to_string(), &instance.state, reading);
             let health = Health { reading, faults: vec![], notes: vec![format!("{id} is {}", instance.state)] };
@@ -160,7 +161,10 @@ impl Switch for Towards<'_> {
     async fn read(&self, attempt: &Attempt) -> Reading {
         let id = &self.agent.config.instance;
         let (text, reading) = match describe::instance(&self.agent.api, id, attempt).await {
-            Ok(instance) => (instance.state.clone(), power(&instance.state, self.want)),
+            Ok(instance) => {
+                attempt.names(id);
+                (instance.state.clone(), power(&instance.state, self.want))
+            }
             Err(failure) => (failure.text().to_owned(), Reading::Unknown),
         };
         attempt.reading(&instance_request(id).to_string(), &text, reading);

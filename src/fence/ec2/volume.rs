@@ -61,7 +61,10 @@ impl Ec2Volume {
     async fn look(&self, attempt: &Attempt, judge: impl Fn(&Volume) -> (String, Reading)) -> Reading {
         let id = &self.config.volume;
         let (text, reading) = match describe::volume(&self.api, id, attempt).await {
-            Ok(volume) => judge(&volume),
+            Ok(volume) => {
+                attempt.names(id);
+                judge(&volume)
+            }
             Err(failure) => (failure.text().to_owned(), Reading::Unknown),
         };
         attempt.reading(&volume_request(id).to_string(), &text, reading);
@@ -166,6 +169,7 @@ impl Agent for Ec2Volume {
                 Ok(volume) => volume,
                 Err(failure) => return self.unreadable(&failure, attempt),
             };
+            attempt.names(&self.config.volume);
             let (text, reading) = self.access(&volume);
             attempt.reading(&volume_request(&self.config.volume).to_string(), &text, reading);
             let mut health = Health { reading, faults: Vec::new(), notes: vec![text.clone()] };

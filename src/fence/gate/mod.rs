@@ -9,8 +9,7 @@
 //! answer counts only if it is one whole line that names this question, this gate and the very states that the verdict
 //! stands for: `taken` without the target out and the caller in, in so many words, is [`Reading::Unknown`].
 
-mod iscsi_acl;
-mod nfs_export;
+mod agent;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -27,8 +26,7 @@ use crate::process::{Ending, Program, check_owner, find_program, run};
 
 use super::{Attempt, FenceError, Health, Outcome, Reading, Setup};
 
-pub use iscsi_acl::IscsiAcl;
-pub use nfs_export::NfsExport;
+pub use agent::GateAgent;
 
 /// Between two tries of a take that was stored but not proven: the gate has work left that takes time (an expiring
 /// client), and each try is a login of its own.
@@ -235,10 +233,14 @@ impl Client {
         }
     }
 
-    /// The target out and the caller in, both in the server's own view, and the caller its owner.
+    /// The other node out and the caller in, both in the server's own view, and the caller its owner. The other node
+    /// is the target, but for an agent by which a node lets itself in.
     fn proves(&self, answer: &Answer) -> bool {
-        let mine = answer.of(&self.caller).is_some_and(|access| access.state == State::Admitted);
-        mine && self.reading(answer) == Reading::Off && answer.owner.as_ref() == Some(&self.caller)
+        let is = |name: &str, state| answer.of(name).is_some_and(|access| access.state == state);
+        let mut others = answer.access.iter().filter(|access| access.node != self.caller).peekable();
+        let out = others.peek().is_some() && others.all(|access| access.state == State::Excluded);
+        let target_out = self.target == self.caller || is(&self.target, State::Excluded);
+        out && target_out && is(&self.caller, State::Admitted) && answer.owner.as_ref() == Some(&self.caller)
     }
 }
 

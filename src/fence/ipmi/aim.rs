@@ -12,7 +12,7 @@ use crate::core::SystemUuid;
 use super::super::drive::{Answer, Switch};
 use super::super::{Attempt, Identity, Reading};
 use super::Ipmi;
-use super::answer::{Reply, Verb, compare};
+use super::answer::{Reply, Verb, forms};
 
 impl Ipmi {
     /// Whether the BMC controls the machine that is meant. Not asked where there is nothing to compare.
@@ -21,7 +21,7 @@ impl Ipmi {
             return Aim::Right;
         };
         match self.exchange(Verb::Guid, attempt).await {
-            Reply::Guid(seen, _) => match compare(Some(expected), seen) {
+            Reply::Guid(seen, _) => match attempt.identify_among(&forms(seen)) {
                 Identity::Proven | Identity::Unknown => Aim::Right,
                 Identity::Foreign => Aim::Wrong(self.foreign(expected, seen)),
             },

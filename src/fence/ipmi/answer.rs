@@ -4,7 +4,7 @@ use crate::core::SystemUuid;
 use crate::process::{Ending, Finished};
 
 use super::super::Reading;
-use super::super::identity::{Identity, swapped};
+use super::super::identity::swapped;
 
 /// What ipmitool tells on stderr with `-v` that explains nothing.
 const NOISE: [&str; 5] =
@@ -157,17 +157,15 @@ fn parse_uuid(text: &str) -> Option<SystemUuid> {
     Some(SystemUuid(bytes))
 }
 
-/// Compares in every order of bytes that is about. The specification wants the GUID with the least significant byte
+/// Every order of bytes that is about. The specification wants the GUID with the least significant byte
 /// first (IPMI 2.0, table 20-10), most BMCs send the form of SMBIOS, others that of RFC 4122, and ipmitool since 1.8.19
 /// guesses which one it is before it prints. None of these orders makes one machine look like another.
-pub fn compare(expected: Option<SystemUuid>, seen: SystemUuid) -> Identity {
+pub fn forms(seen: SystemUuid) -> [SystemUuid; 3] {
     let reversed = |SystemUuid(mut bytes): SystemUuid| {
         bytes.reverse();
         SystemUuid(bytes)
     };
-    let orders = [seen, reversed(seen), reversed(swapped(seen))];
-    let proven = orders.into_iter().any(|order| Identity::compare(expected, Some(order)) == Identity::Proven);
-    if proven { Identity::Proven } else { Identity::compare(expected, Some(seen)) }
+    [seen, reversed(seen), reversed(swapped(seen))]
 }
 
 /// Why there was no answer: ipmitool's own words, with what they mean.
@@ -210,6 +208,7 @@ fn meaning(stderr: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::{Attempt, Identity};
     use super::*;
 
     fn finished(ending: Ending, stdout: &str, stderr: &str) -> Finished {
@@ -272,18 +271,20 @@ mod tests {
 
     #[test]
     fn a_guid_in_any_usual_order_of_bytes_is_the_same_machine_and_another_is_not() {
+        let identity =
+            |expected, seen| Attempt::new("bmc", String::new).expecting(expected).identify_among(&forms(seen));
         let uuid = SystemUuid(std::array::from_fn(|i| u8::try_from(i).unwrap() + 1));
         let mut reversed = uuid;
         reversed.0.reverse();
         for seen in [uuid, swapped(uuid), reversed, swapped(reversed)] {
-            assert_eq!(compare(Some(uuid), seen), Identity::Proven);
+            assert_eq!(identity(Some(uuid), seen), Identity::Proven);
         }
         let mut reversed_smbios = swapped(uuid);
         reversed_smbios.0.reverse();
-        assert_eq!(compare(Some(uuid), reversed_smbios), Identity::Proven);
-        assert_eq!(compare(Some(uuid), SystemUuid([7; 16])), Identity::Foreign);
-        assert_eq!(compare(Some(uuid), SystemUuid([0; 16])), Identity::Unknown);
-        assert_eq!(compare(None, uuid), Identity::Unknown);
+        assert_eq!(identity(Some(uuid), reversed_smbios), Identity::Proven);
+        assert_eq!(identity(Some(uuid), SystemUuid([7; 16])), Identity::Foreign);
+        assert_eq!(identity(Some(uuid), SystemUuid([0; 16])), Identity::Unknown);
+        assert_eq!(identity(None, uuid), Identity::Unknown);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::drive::{drive, settled};
 use super::{Agent, Attempt, FenceError, Health, Identity, Outcome, Pending, Reading, Secret};
 
 use aim::Aimed;
-use answer::{Reply, Verb, compare, level_name, parse};
+use answer::{Reply, Verb, forms, level_name, parse};
 
 /// IPMI v2.0, 22.30: 20 bytes for a password in RMCP+; ipmitool cuts there without a word.
 const MAX_PASSWORD: usize = 20;
@@ -240,7 +240,7 @@ impl Ipmi {
             Reply::Guid(seen, _) => seen,
             reply => return health.note(format!("the BMC names no system UUID: {}", reply.text())),
         };
-        match (compare(attempt.expected(), seen), attempt.expected()) {
+        match (attempt.identify_among(&forms(seen)), attempt.expected()) {
             (Identity::Foreign, Some(expected)) => health.fault(self.foreign(expected, seen)),
             (Identity::Proven, _) => health.note(format!("system UUID {seen}, which is that of the node")),
             (Identity::Foreign | Identity::Unknown, _) => {

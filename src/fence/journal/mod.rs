@@ -19,8 +19,7 @@ mod keeper;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Evidence, Identity};
-use crate::core::SystemUuid;
+use super::{Attempt, Evidence};
 
 pub use chain::{Anchor, History, Trouble, read};
 pub use file::{FILE, JournalError, JournalFile, LIMIT, history};
@@ -92,6 +91,9 @@ pub struct Part {
     pub expected: Option<String>,
     /// What the device said about which machine it controls: `proven`, `foreign`, `unknown`.
     pub identity: String,
+    /// Which one that is by the device's own word, if it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
     /// The agent's own limit ended it.
     pub over_limit: bool,
 }
@@ -124,12 +126,13 @@ pub struct Entry {
 }
 
 impl Part {
-    pub fn new(agent: &str, expected: Option<SystemUuid>, identity: Identity, over_limit: bool) -> Part {
+    pub fn of(attempt: &Attempt) -> Part {
         Part {
-            agent: agent.to_owned(),
-            expected: expected.map(|uuid| uuid.to_string()),
-            identity: identity.word().to_owned(),
-            over_limit,
+            agent: attempt.agent().to_owned(),
+            expected: attempt.expected().map(|uuid| uuid.to_string()),
+            identity: attempt.identity().word().to_owned(),
+            named: attempt.named(),
+            over_limit: attempt.is_over_limit(),
         }
     }
 }

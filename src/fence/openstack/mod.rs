@@ -33,12 +33,11 @@ fn uuid(text: &str) -> Option<SystemUuid> {
 
 /// Whom the server of the configuration is, in the words for an operator if it is the wrong one.
 fn identity(server: &str, attempt: &Attempt) -> (Identity, String) {
-    let (expected, seen) = (attempt.expected(), uuid(server));
-    let told = match expected {
+    let told = match attempt.expected() {
         Some(uuid) => format!("server {server} is another machine: the target says that its UUID is {uuid}"),
         None => format!("the target has not told its UUID, server {server} is taken on trust"),
     };
-    (Identity::compare(expected, seen), told)
+    (attempt.identify(uuid(server)), told)
 }
 
 #[cfg(test)]

@@ -76,7 +76,10 @@ impl OpenstackVolume {
             Ok(server) => server.faults().fold(health, Health::fault),
         };
         let health = judge_roles(health, &self.cloud.roles());
-        match identity(&self.server, attempt) {
+        let whose = identity(&self.server, attempt);
+        // What is taken away is the volume; the server's id is rightly the same in the agent that stops it.
+        attempt.names(&self.volume);
+        match whose {
             (Identity::Foreign, told) => health.fault(told),
             (Identity::Unknown, told) => health.note(told),
             (Identity::Proven, _) => health.note("the server's id is the UUID that the target told"),

@@ -133,7 +133,10 @@ impl<'a> Aim<'a> {
     }
 
     pub fn identity(&self, system: &System) -> Identity {
-        Identity::compare(self.expected, system.uuid)
+        match self.device.config.identity {
+            IdentityCheck::Uuid => self.attempt.identify(system.uuid),
+            IdentityCheck::None => Identity::Unknown,
+        }
     }
 
     fn end(&self, outcome: Outcome) {

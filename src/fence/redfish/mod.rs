@@ -91,6 +91,10 @@ impl Agent for Redfish {
     fn on<'a>(&'a self, _token: Token, attempt: &'a Attempt) -> Pending<'a, Outcome> {
         Box::pin(self.bring(Reading::On, attempt))
     }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(self.line.logout())
+    }
 }
 
 /// The session is deleted where a runtime is still there to do it; otherwise it ends by itself, half an hour later.

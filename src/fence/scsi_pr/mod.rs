@@ -64,7 +64,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::config::{self, Persistence};
-use crate::core::{Scope, Seen, Take, TakeResult, Token};
+use crate::core::{NodeId, Scope, Seen, Take, TakeResult, Token};
 use crate::process::{check_owner, find_program};
 
 use super::{Agent, Attempt, FenceError, Health, Outcome, Pending, Reading, Setup};
@@ -86,6 +86,7 @@ const PACE: Duration = Duration::from_millis(200);
 pub struct ScsiPr {
     scope: Scope,
     me: NodeTag,
+    minter: NodeId,
     target: NodeTag,
     caller: String,
     config: config::ScsiPr,
@@ -120,7 +121,17 @@ impl ScsiPr {
         let limit = (Duration::from(setup.limit) / CALLS_PER_ATTEMPT).min(LONGEST_CALL);
         let reserved = config.devices.iter().map(|_| AtomicBool::new(false)).collect();
         let (scope, caller, config) = (setup.scope, setup.caller.to_owned(), config.clone());
-        Ok(ScsiPr { scope, me, target, caller, config, tool: Tool { program, limit }, places, reserved })
+        Ok(ScsiPr {
+            scope,
+            me,
+            minter: setup.me,
+            target,
+            caller,
+            config,
+            tool: Tool { program, limit },
+            places,
+            reserved,
+        })
     }
 
     fn is_ours(&self, key: Key) -> bool {
@@ -183,7 +194,8 @@ impl ScsiPr {
         if self.read(attempt).await == Reading::Off {
             return Outcome::Confirmed;
         }
-        match self.take_all(Take { new: token, seen: Seen::Whatever }, attempt).await {
+        let Some(new) = self.number(token, attempt).await else { return Outcome::Unknown };
+        match self.take_all(Take { new, seen: Seen::Whatever }, attempt).await {
             TakeResult::Taken => match self.read(attempt).await {
                 Reading::Off => Outcome::Confirmed,
                 Reading::On | Reading::Unknown => Outcome::Unknown,
@@ -191,6 +203,16 @@ impl ScsiPr {
             TakeResult::Refused { highest } => Outcome::Refused { highest: Some(highest) },
             TakeResult::Unknown => Outcome::Unknown,
         }
+    }
+
+    /// The token of the take. Where the disk only adds to a plan of node scope, the attempt's own is the highest that this
+    /// node knows, which may be stored already: then the next one that it mints.
+    async fn number(&self, token: Token, attempt: &Attempt) -> Option<Token> {
+        if self.config.takes {
+            return Some(token);
+        }
+        let stored = self.highest_stored(attempt).await?;
+        if token > stored { Some(token) } else { Token::mint_above(self.minter, stored) }
     }
 
     /// Registers this node over each path, without touching the reservation.
