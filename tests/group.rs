@@ -26,7 +26,7 @@ impl Lab {
     }
 
     fn group(&self, resources: &[Resource]) -> Group {
-        Group::new(resources, &self.0.path().display().to_string())
+        Group::new(resources, &self.0.path().display().to_string(), "heron")
     }
 
     /// A service that notes its starts and stops in the file `acts`, and ends when the file `die-NAME` appears.

@@ -27,7 +27,7 @@ impl Lab {
     }
 
     fn group(&self, resources: &[Resource]) -> Group {
-        Group::new(resources, &self.0.path().display().to_string())
+        Group::new(resources, &self.0.path().display().to_string(), "heron")
     }
 
     fn read(&self, name: &str) -> String {

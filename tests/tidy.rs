@@ -20,7 +20,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("os", &["core", "config"]),
     ("control", &["core", "config"]),
     ("fence", &["core", "config", "process"]),
-    ("resource", &["core", "config", "process"]),
+    ("resource", &["core", "config", "process", "os::clock", "os::keep"]),
     ("guard", &["core", "config", "os", "resource"]),
     ("daemon", &["core", "wire", "config", "fence", "resource", "os", "control", "guard", "process"]),
     ("sim", &["core", "wire"]),

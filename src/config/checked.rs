@@ -7,7 +7,9 @@ use std::path::PathBuf;
 pub use super::agents::{
     Ec2Power, Ec2Volume, FenceAgent, IscsiAcl, NfsExport, OpenstackPower, OpenstackVolume, RedfishAgent, ScsiPr,
 };
-pub use super::resources::{AddressResource, MountResource, PostgresResource, UnitResource};
+pub use super::resources::{
+    AddressResource, MountResource, OldCopy, PostgresResource, Rejoin, Synchronous, UnitResource,
+};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
 /// Everything from one file, the same on both nodes.

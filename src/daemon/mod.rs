@@ -266,6 +266,7 @@ impl Parts {
             picture: Picture::new(self.config.clone(), self.me, self.version, past, clock::now()),
             stalls: StallMeter::new(),
             links_usable: true,
+            told_standing: None,
             finished: false,
         };
         runtime.block_on(async {

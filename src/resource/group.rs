@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Resource as Configured, ResourceKind};
-use crate::core::{Instant, Span, Token};
+use crate::core::{Instant, Span, Standing, Token};
 
 use super::address::Address;
 use super::mount::Mount;
@@ -67,11 +67,11 @@ pub struct Group {
 
 impl Group {
     /// `instance` tells this node's resources from those of every other daemon on the machine, and must be the same after
-    /// a restart: cluster, node and run-time directory.
-    pub fn new(configured: &[Configured], instance: &str) -> Group {
+    /// a restart: cluster, node and run-time directory. `node` is this node's name.
+    pub fn new(configured: &[Configured], instance: &str, node: &str) -> Group {
         let member = |c: &Configured| {
             let patience = Patience { restarts: c.restarts, window: c.restart_window };
-            Member::new(build(c, instance), c.beside, patience)
+            Member::new(build(c, instance, node), c.beside, patience)
         };
         Group::with(configured.iter().map(member).collect())
     }
@@ -224,6 +224,11 @@ impl Group {
         self.members.iter().for_each(|m| m.resource.set_token(token));
     }
 
+    /// See [`Resource::set_standing`].
+    pub fn set_standing(&self, standing: Standing) {
+        self.members.iter().for_each(|m| m.resource.set_standing(standing));
+    }
+
     async fn unless_stopped(&self, work: impl Future<Output = Result<(), ResourceError>>) -> Result<(), ResourceError> {
         let mut stops = self.stops.subscribe();
         tokio::select! {
@@ -363,13 +368,13 @@ impl Member {
     }
 }
 
-fn build(configured: &Configured, instance: &str) -> Arc<dyn Resource> {
+fn build(configured: &Configured, instance: &str, node: &str) -> Arc<dyn Resource> {
     match &configured.kind {
         ResourceKind::Exec(exec) => Arc::new(Exec::new(configured, exec, instance)),
         ResourceKind::Address(address) => Arc::new(Address::new(configured, address, instance)),
         ResourceKind::Unit(unit) => Arc::new(Unit::new(configured, unit, instance)),
         ResourceKind::Mount(mount) => Arc::new(Mount::new(configured, mount, instance)),
-        ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance)),
+        ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance, node)),
     }
 }
 
