@@ -17,7 +17,7 @@ use leasehold::core::Span;
 pub const BIN: &str = "/usr/lib/postgresql/15/bin";
 pub const NAMES: [&str; 2] = ["heron", "plover"];
 /// Only for tests that hang.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(25);
 /// Written files need not outlive this machine's power; segments are small, so that a data directory is 30 MB.
 const SETTINGS: &str = "listen_addresses = '127.0.0.1'\nfsync = off\nshared_buffers = 16MB\nmax_connections = 20\n\
     wal_keep_size = 32MB\nmin_wal_size = 2MB\nmax_wal_size = 16MB\nlog_min_messages = warning\n";

@@ -114,7 +114,9 @@ impl Half {
         self.quick("rm", &["-f".to_owned(), format!("{data}/{SIGNAL}")], QUICK).await?;
         let program = self.tools.program("postgres")?.args(["--single".to_owned(), "-D".to_owned(), data]);
         let file = self.tools.config.config_file.iter().map(|file| format!("config_file={}", file.display()));
-        let program = program.args(file.flat_map(|file| ["-c".to_owned(), file])).args(["template1"]);
+        // Each run notes its own settings in the control file, where pg_rewind looks for this one.
+        let settings = file.chain(["wal_log_hints=on".to_owned()]).flat_map(|setting| ["-c".to_owned(), setting]);
+        let program = program.args(settings).args(["template1"]);
         let failed = |why| Obstacle::Passing(format!("its own WAL cannot be replayed: {why}"));
         self.tools.run_long(program, |_| {}).await.map_err(failed)
     }
