@@ -378,6 +378,20 @@ async fn a_full_disk_is_told_and_the_remains_of_a_crashed_server_count_as_stoppe
     pair.stop(HERON).await;
 }
 
+#[test]
+fn the_sample_of_the_man_page_is_accepted_and_shows_the_defaults() {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let page = read("docs/resources/postgres.md");
+    let sample = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a sample");
+    let base = read("config/leasehold.toml").replace("data = \"shared\"", "data = \"replicated\"");
+    let checked = leasehold::config::parse("leasehold.toml", &format!("{base}\n{sample}")).expect("no errors");
+    let [.., resource] = checked.config.resources.as_slice() else { panic!("no resource") };
+    let leasehold::config::ResourceKind::Postgres(db) = &resource.kind else { panic!("{resource:?}") };
+    assert_eq!((db.synchronous, db.rejoin, db.port), (Synchronous::Preferred, Rejoin::Rewind, 5432));
+    assert_eq!((db.max_silence, db.min_free_bytes >> 20, db.slots), (Span::from_secs(600), 256, true));
+    assert_eq!((resource.start_timeout, resource.stop_timeout), (Span::from_secs(60), Span::from_secs(15)));
+}
+
 /// The children of a killed postmaster live on for a while, and are part of the server.
 #[tokio::test]
 async fn the_orphans_of_a_killed_postmaster_are_found_and_ended() {

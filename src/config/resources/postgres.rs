@@ -27,9 +27,10 @@ const MAX_SILENCE: Span = Span::from_secs(600);
 /// Sixteen WAL segments: room for a checkpoint's worth of writes on a small server.
 const MIN_FREE_MB: u32 = 256;
 
+const PASSWORD: &str = "password";
 /// What else than these a libpq connection string may say is the operator's business.
 const OWN_WORDS: [(&str, &str); 6] = [
-    ("password", "keep it in a file: passfile = \"/etc/leasehold/pgpass\", mode 0600, owned by `user`"),
+    (PASSWORD, "keep it in a file: passfile = \"/etc/leasehold/pgpass\", mode 0600, owned by `user`"),
     ("user", "name it with replication_user"),
     ("application_name", "leave it out: it is the name of the node"),
     ("dbname", "name it with database"),
@@ -179,7 +180,8 @@ fn conninfo(
 fn refuse_own_words(value: &At<String>, f: &mut Findings) -> bool {
     // The last word before each sign is a key; what comes after the last sign is a value.
     let before = value.value.rsplit_once('=').map_or("", |(before, _)| before);
-    let says = |word: &str| before.split('=').any(|part| part.split_whitespace().last() == Some(word));
+    let keys = || before.split('=').filter_map(|part| part.split_whitespace().last());
+    let says = |word: &str| keys().any(|key| key == word || word == PASSWORD && key.ends_with(PASSWORD));
     let problem = match OWN_WORDS.iter().find(|(word, _)| says(word)) {
         Some((word, help)) => Some((format!("says `{word}`"), (*help).to_owned())),
         None if value.value.contains("://") || !value.value.contains('=') => {
