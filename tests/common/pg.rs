@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold::config::{OldCopy, PostgresResource, Rejoin, Resource, ResourceKind, Synchronous};
@@ -17,7 +17,7 @@ use leasehold::core::Span;
 pub const BIN: &str = "/usr/lib/postgresql/15/bin";
 pub const NAMES: [&str; 2] = ["heron", "plover"];
 /// Only for tests that hang.
-pub const PATIENCE: Duration = Duration::from_secs(25);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Written files need not outlive this machine's power; segments are small, so that a data directory is 30 MB.
 const SETTINGS: &str = "listen_addresses = '127.0.0.1'\nfsync = off\nshared_buffers = 16MB\nmax_connections = 20\n\
     wal_keep_size = 32MB\nmin_wal_size = 2MB\nmax_wal_size = 16MB\nlog_min_messages = warning\n";
@@ -26,14 +26,17 @@ const SETTINGS: &str = "listen_addresses = '127.0.0.1'\nfsync = off\nshared_buff
 pub struct Lab {
     dir: tempfile::TempDir,
     ports: [u16; 2],
+    template: Option<Arc<tempfile::TempDir>>,
 }
 
 impl Lab {
     pub fn new() -> Lab {
-        let lab = Lab::empty();
+        let mut lab = Lab::empty();
+        let template = template();
         for node in NAMES {
-            copy(&template(), &lab.data(node));
+            copy(&template.path().join("data"), &lab.data(node));
         }
+        lab.template = Some(template);
         as_postgres("touch", &[lab.data(NAMES[1]).join("standby.signal").to_str().unwrap()]);
         lab
     }
@@ -43,7 +46,7 @@ impl Lab {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let ports = free_ports();
-        let lab = Lab { dir, ports };
+        let lab = Lab { dir, ports, template: None };
         for node in NAMES {
             fs::create_dir(lab.path(node)).unwrap();
             let (uid, gid) = postgres();
@@ -109,8 +112,14 @@ impl Lab {
 
     /// Asks a server over its socket, as a person would. `Err`: what it said instead.
     pub fn sql(&self, node: &str, statement: &str) -> Result<String, String> {
+        self.sql_within(node, statement, PATIENCE)
+    }
+
+    /// As [`Lab::sql`]; `Err` as well when there is no answer in time.
+    pub fn sql_within(&self, node: &str, statement: &str, limit: Duration) -> Result<String, String> {
         let (socket, port) = (self.path(node), self.port(node).to_string());
-        let mut command = run_as_postgres(&format!("{BIN}/psql"));
+        let mut command = run_as_postgres("timeout");
+        command.args(["--signal=KILL", &limit.as_secs().to_string(), &format!("{BIN}/psql")]);
         command.args(["-X", "-w", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-p", &port, "-d", "postgres", "-h"]);
         let output = command.arg(socket).args(["-c", statement]).output().unwrap();
         match output.status.success() {
@@ -169,10 +178,11 @@ pub fn processes_in(data: &Path) -> Vec<i32> {
     pids.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == data)).collect()
 }
 
-/// A stopped cluster that every lab copies: making one takes a second.
-fn template() -> PathBuf {
-    static TEMPLATE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let made = TEMPLATE.get_or_init(|| {
+/// A stopped cluster that every lab copies: making one takes seconds. It goes with the last lab that holds it.
+fn template() -> Arc<tempfile::TempDir> {
+    static TEMPLATE: Mutex<Weak<tempfile::TempDir>> = Mutex::new(Weak::new());
+    let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
+    template.upgrade().unwrap_or_else(|| {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let (uid, gid) = postgres();
@@ -188,12 +198,12 @@ fn template() -> PathBuf {
         let (data, log) = (data.to_str().unwrap(), log.to_str().unwrap());
         as_postgres(&format!("{BIN}/pg_ctl"), &["-w", "-D", data, "-l", log, "-o", &socket, "start"]);
         as_postgres(&format!("{BIN}/pg_ctl"), &["-w", "-D", data, "stop"]);
+        let dir = Arc::new(dir);
+        *template = Arc::downgrade(&dir);
         dir
-    });
-    made.path().join("data")
+    })
 }
 
-/// Temporary directories of a test program that is ended by its last test are left otherwise.
 pub fn copy(from: &Path, to: &Path) {
     as_postgres("cp", &["-a", from.to_str().unwrap(), to.to_str().unwrap()]);
 }
