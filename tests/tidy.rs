@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("control", &["core", "config"]),
     ("gate", &["core", "config", "process"]),
     ("fence", &["core", "config", "process", "gate::protocol"]),
-    ("resource", &["core", "config", "process", "os::clock", "os::net"]),
+    ("resource", &["core", "config", "process", "os::clock", "os::keep", "os::net"]),
     ("guard", &["core", "config", "os", "resource"]),
     ("daemon", &["core", "wire", "config", "fence", "resource", "os", "control", "guard", "process"]),
     ("sim", &["core", "wire"]),

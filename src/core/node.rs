@@ -378,7 +378,7 @@ impl Node {
     }
 
     /// The standing that is safe to act on: `Out` as soon as wanted, anything else only when written.
-    pub(super) fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Standing {
         match (self.record.wanted().standing, self.record.written().standing) {
             (Standing::Out, _) => Standing::Out,
             (_, written) => written,

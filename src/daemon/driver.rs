@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
 use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome, Severity as Loud};
-use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity};
+use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity, Standing};
 use crate::fence::journal::News;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
@@ -52,6 +52,8 @@ pub struct Driver {
     pub known_peer: KnownPeer,
     pub stalls: StallMeter,
     pub links_usable: bool,
+    /// What the resources were last told of the record.
+    pub told_standing: Option<Standing>,
     pub finished: bool,
 }
 
@@ -191,10 +193,19 @@ impl Driver {
     }
 
     fn put_into_effect(&mut self) {
+        self.tell_standing();
         while let Some(output) = self.node.poll_output() {
             self.perform(output);
         }
         self.shown.is(self.node.role());
+    }
+
+    /// Before any order to the resources that relies on it.
+    fn tell_standing(&mut self) {
+        let standing = self.node.standing();
+        if self.told_standing.replace(standing) != Some(standing) {
+            self.order(GroupOrder::Standing(standing));
+        }
     }
 
     fn perform(&mut self, output: Output) {

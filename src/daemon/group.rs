@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, ResourceKind};
 use crate::control::ResourceState;
-use crate::core::{Epoch, Input, ProofKind, Role, Span, StopReason, Token};
+use crate::core::{Epoch, Input, ProofKind, Role, Span, Standing, StopReason, Token};
 use crate::os::clock;
 use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 
@@ -22,6 +22,8 @@ use super::past::Past;
 const STUCK_PAUSE: Duration = Duration::from_millis(500);
 /// How often readiness is asked where no resource says how often.
 const READY_EVERY: Duration = Duration::from_secs(5);
+/// A replica that falls behind must not be taken for a ready one for long; two questions take some 50 ms.
+const REPLICA_READY_EVERY: Duration = Duration::from_secs(1);
 
 /// A stop waits so long for the cut that was ordered before it: the bound of a cut. It is the kernel's work of a few
 /// milliseconds; whatever holds it up longer must not hold up the stop.
@@ -46,6 +48,8 @@ pub enum GroupOrder {
     TokenChanged {
         token: Token,
     },
+    /// What the durable record says of the peer now.
+    Standing(Standing),
     Cut,
     /// An operator has looked at what failed: this node may serve again.
     Forgive,
@@ -70,9 +74,8 @@ impl Executor {
     pub fn new(config: &Config, node: &str, armed: Arc<Armed>, past: Past, cut: Settled, inbox: Inbox) -> Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
-            ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) | ResourceKind::Postgres(_) => {
-                None
-            }
+            ResourceKind::Postgres(_) => Some(REPLICA_READY_EVERY),
+            ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) => None,
         });
         Executor {
             ready_every: intervals.min().unwrap_or(READY_EVERY),
@@ -115,6 +118,7 @@ impl Executor {
             GroupOrder::Adopt { epoch, token } => self.adopt(epoch, token),
             GroupOrder::Stop { epoch, reason } => self.stop(epoch, reason),
             GroupOrder::TokenChanged { token } => self.change_token(token),
+            GroupOrder::Standing(standing) => self.group.set_standing(standing),
             GroupOrder::Cut => self.group.cut(),
             GroupOrder::Forgive => {
                 let past = self.past.clone();

@@ -305,6 +305,7 @@ impl Parts {
             known_peer,
             stalls: StallMeter::new(),
             links_usable: true,
+            told_standing: None,
             finished: false,
         };
         runtime.block_on(async {

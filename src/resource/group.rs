@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Resource as Configured, ResourceKind};
-use crate::core::{Instant, Span, Token};
+use crate::core::{Instant, Span, Standing, Token};
 
 use super::address::Address;
 use super::mount::Mount;
@@ -224,6 +224,11 @@ impl Group {
         self.members.iter().for_each(|m| m.resource.set_token(token));
     }
 
+    /// See [`Resource::set_standing`].
+    pub fn set_standing(&self, standing: Standing) {
+        self.members.iter().for_each(|m| m.resource.set_standing(standing));
+    }
+
     async fn unless_stopped(&self, work: impl Future<Output = Result<(), ResourceError>>) -> Result<(), ResourceError> {
         let mut stops = self.stops.subscribe();
         tokio::select! {
@@ -369,7 +374,7 @@ fn build(configured: &Configured, node: &str, instance: &str) -> Arc<dyn Resourc
         ResourceKind::Address(address) => Arc::new(Address::new(configured, address, node)),
         ResourceKind::Unit(unit) => Arc::new(Unit::new(configured, unit, instance)),
         ResourceKind::Mount(mount) => Arc::new(Mount::new(configured, mount, instance)),
-        ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance)),
+        ResourceKind::Postgres(postgres) => Arc::new(Postgres::new(configured, postgres, instance, node)),
     }
 }
 

@@ -25,7 +25,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::core::{ProofKind, Role, Token};
+use crate::core::{ProofKind, Role, Standing, Token};
 use crate::process::{ProcessError, Untrusted};
 
 pub use exec::Exec;
@@ -108,6 +108,11 @@ pub trait Resource: Send + Sync + fmt::Debug {
 
     /// The token under which it goes on.
     fn set_token(&self, token: Token);
+
+    /// What the durable record says of the peer: whether it may take over (`Paired`), was proven harmless (`Sole`), or may
+    /// be acting (`Out`). Told before a start, and whenever it changes. For a resource that replicates by itself: with whom a
+    /// primary must share each write, and how long a standby's data are known to be whole.
+    fn set_standing(&self, _standing: Standing) {}
 }
 
 /// A resource that was up has failed for good.

@@ -14,7 +14,7 @@ use crate::core::Span;
 
 pub use address::{AddressResource, Announce, Interfaces};
 pub use mount::MountResource;
-pub use postgres::PostgresResource;
+pub use postgres::{OldCopy, PostgresResource, Rejoin, Synchronous};
 pub use unit::UnitResource;
 
 /// Start and stop limits of a kind, where the file gives none.
