@@ -30,7 +30,8 @@ struct Block {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<PathBuf> = ["docs", "docs/agents"].iter().flat_map(|folder| markdown(folder)).collect();
+    let mut pages: Vec<PathBuf> =
+        ["docs", "docs/agents", "docs/resources"].iter().flat_map(|folder| markdown(folder)).collect();
     pages.push("README.md".into());
     pages.sort();
     pages

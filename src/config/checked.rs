@@ -9,7 +9,7 @@ pub use super::agents::{
     OPENSTACK_STABLE_READS, OpenstackCloud, OpenstackPower, OpenstackVolume, Persistence, RedfishAgent, ScsiPr,
     SystemName, Trust,
 };
-pub use super::resources::{AddressResource, MountResource, PostgresResource, UnitResource};
+pub use super::resources::{AddressResource, Fsck, MountResource, PostgresResource, Probe, UnitResource};
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 
 /// Everything from one file, the same on both nodes.

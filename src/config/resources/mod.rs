@@ -13,7 +13,7 @@ use super::value::{Findings, Section};
 use crate::core::Span;
 
 pub use address::AddressResource;
-pub use mount::MountResource;
+pub use mount::{Fsck, MountResource, Probe};
 pub use postgres::PostgresResource;
 pub use unit::UnitResource;
 
