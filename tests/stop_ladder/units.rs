@@ -191,7 +191,7 @@ async fn what_would_start_behind_our_back_is_refused_with_the_remedy() {
     machine.systemctl(&["stop", &timer]);
     resource(&machine, &unit, machine.host()).ready().await.unwrap();
     machine.systemctl(&["add-wants", "multi-user.target", &unit]);
-    refused(&unit, "multi-user.target").await;
+    refused(&unit, &format!("systemctl disable --now {unit}")).await;
     refused("no-such-unit.service", "there is no unit").await;
 }
 
