@@ -10,7 +10,8 @@ pub use super::agents::{
     SystemName, Trust,
 };
 pub use super::resources::{
-    AddressResource, Announce, Interfaces, MountResource, OldCopy, PostgresResource, Rejoin, Synchronous, UnitResource,
+    AddressResource, Announce, Fsck, Interfaces, MountResource, OldCopy, PostgresResource, Probe, Rejoin, Synchronous,
+    UnitResource,
 };
 use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, PromoteAfter, Scope, Span};
 

@@ -33,9 +33,9 @@ const SANDBOX: &str = " (the unit lets its programs write only below its ReadWri
 const START_POLL: Duration = Duration::from_millis(50);
 /// A service has failed when its status command has said so twice in a row, or did not answer three times in a row:
 /// a slow answer is not yet a "no" (casebook C37).
-const STRIKE_OUT: u32 = 6;
-const STRIKES_NO: u32 = 3;
-const STRIKES_SILENT: u32 = 2;
+pub(super) const STRIKE_OUT: u32 = 6;
+pub(super) const STRIKES_NO: u32 = 3;
+pub(super) const STRIKES_SILENT: u32 = 2;
 
 /// One resource of kind `exec`.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ mod cgroup;
 mod exec;
 mod group;
 mod mount;
+mod mounts;
 mod output;
 mod postgres;
 mod search;
@@ -30,6 +31,8 @@ use crate::process::{ProcessError, Untrusted};
 
 pub use exec::Exec;
 pub use group::{Group, MayContinue, Patience, StopResult};
+pub use mount::Mount;
+pub use unit::{Host, Unit};
 
 /// An answer that comes later.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

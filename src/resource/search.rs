@@ -86,6 +86,11 @@ fn belonging(all: Vec<Found>, me: i32, my_group: i32) -> Vec<Found> {
     all.into_iter().filter(|p| p.pid != me && pids.contains(&p.pid)).collect()
 }
 
+/// One process by its number; `None` for one that is gone or a zombie.
+pub fn look(pid: i32) -> Option<Found> {
+    read_stat(Path::new(&format!("/proc/{pid}")))
+}
+
 /// `None` for one that is gone or a zombie. A zombie leader whose threads live on is alive.
 fn read_stat(path: &Path) -> Option<Found> {
     let text = fs::read(path.join("stat")).ok()?;

@@ -13,7 +13,7 @@ use super::value::{Findings, Section};
 use crate::core::Span;
 
 pub use address::{AddressResource, Announce, Interfaces};
-pub use mount::MountResource;
+pub use mount::{Fsck, MountResource, Probe};
 pub use postgres::{OldCopy, PostgresResource, Rejoin, Synchronous};
 pub use unit::UnitResource;
 
