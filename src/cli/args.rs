@@ -62,6 +62,11 @@ pub struct Global {
 pub enum Command {
     /// Run the daemon of this node, in the foreground
     Daemon(Daemon),
+    /// Enforce the lease of this node, whatever becomes of the daemon: a process of its own, in the foreground
+    ///
+    /// It reads no configuration: the daemon hands over what to do. At the end of the lease it ends everything that the
+    /// daemon started and, if that is not seen to be gone in time, resets this machine. Run it as leasehold-guard.service.
+    Guard(Guard),
     /// Show a pair failing over on this machine, in 40 seconds and without root
     Demo(Demo),
     /// Check a configuration and print every time with its arithmetic; with --live look at every fence device
@@ -145,6 +150,25 @@ pub struct Daemon {
     /// Boot id instead of the kernel's, where several nodes share a kernel: in the demo, in tests, in containers
     #[arg(long, value_name = "UUID", hide = true)]
     pub boot_id: Option<String>,
+
+    /// For tests: SIGUSR1 makes the loop panic, SIGUSR2 makes it hang
+    #[arg(long, hide = true)]
+    pub test_hooks: bool,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Guard {
+    /// Run-time directory of the daemon that it watches
+    #[arg(long, value_name = "DIR", default_value = "/run/leasehold")]
+    pub runtime: PathBuf,
+
+    /// Boot id instead of the kernel's, as the daemon has it
+    #[arg(long, value_name = "UUID", hide = true)]
+    pub boot_id: Option<String>,
+
+    /// For tests: append the reason of a reset to this file, and reset nothing
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub on_reset: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, ClapArgs)]

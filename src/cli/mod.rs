@@ -20,6 +20,7 @@ mod fence_test;
 mod follow;
 mod freeze;
 mod gate;
+mod guard;
 mod init_record;
 mod keygen;
 mod man;
@@ -70,6 +71,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let global = args.global;
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
+        Command::Guard(options) => guard::run(options),
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),

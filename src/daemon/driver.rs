@@ -20,11 +20,12 @@ use crate::os::runtime::RunTime;
 use crate::os::stall::StallMeter;
 
 use super::armed::Armed;
+use super::enforcer::Enforcer;
 use super::face::Shown;
 use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
-use super::note::Note;
+use super::note::{Fault, Note};
 use super::persister::Persister;
 use super::picture::Picture;
 
@@ -36,6 +37,7 @@ pub struct Driver {
     pub run_time: RunTime,
     pub persister: Persister,
     pub armed: Arc<Armed>,
+    pub enforcer: Arc<Enforcer>,
     pub shown: Shown,
     pub fencing: UnboundedSender<FenceWork>,
     pub group: UnboundedSender<GroupOrder>,
@@ -78,6 +80,7 @@ impl Driver {
             }
             self.put_into_effect();
             self.notifier.beat();
+            self.enforcer.beat();
         }
     }
 
@@ -107,7 +110,8 @@ impl Driver {
 
     fn take_note(&mut self, note: Note) {
         match note {
-            Note::Input(input) => self.node.handle_input(input, clock::now()),
+            Note::Input(input) => self.take_input(input),
+            Note::Fault(fault) => fail(fault),
             Note::Evidence(evidence) => self.picture.note_evidence(evidence),
             Note::Resource { name, state, detail } => self.picture.note_resource(&name, state, detail),
             Note::NotReady(why) => {
@@ -116,6 +120,16 @@ impl Driver {
             }
             Note::Written { took, error } => self.picture.note_written(took, error),
         }
+    }
+
+    /// A verified stop is told to the guard first; one that nobody wants any more says nothing about now.
+    fn take_input(&mut self, input: Input) {
+        if let Input::ResourcesStopped(epoch) = input
+            && self.armed.is_wanted(epoch)
+        {
+            self.enforcer.stopped();
+        }
+        self.node.handle_input(input, clock::now());
     }
 
     fn answer(&mut self, call: Call) {
@@ -172,10 +186,12 @@ impl Driver {
             Output::CutClients => self.order(GroupOrder::Cut),
             Output::StartResources { epoch, token, proof } => {
                 self.armed.want(epoch);
+                self.enforcer.may_be_up();
                 self.order(GroupOrder::Start { epoch, token, proof });
             }
             Output::AdoptResources { epoch, token } => {
                 self.armed.want(epoch);
+                self.adopt();
                 self.order(GroupOrder::Adopt { epoch, token });
             }
             Output::StopResources { epoch, reason } => {
@@ -190,15 +206,25 @@ impl Driver {
     }
 
     fn arm(&mut self, deadline: Instant, token: crate::core::Token, sole: bool) {
+        self.enforcer.arm(deadline, token);
         self.armed.arm(deadline);
         self.shown.acts(token, deadline);
         self.warn_if(|run_time| run_time.arm(token, deadline, sole));
     }
 
     fn disarm(&mut self, deadline: Instant) {
+        self.enforcer.disarm(deadline);
         self.armed.arm(deadline);
         self.shown.acts_no_more();
         self.warn_if(RunTime::disarm);
+    }
+
+    /// A daemon before this one may have been one that told no guard.
+    fn adopt(&mut self) {
+        if let Some(lease) = self.run_time.load().lease {
+            self.enforcer.arm(lease.deadline, lease.token);
+        }
+        self.enforcer.may_be_up();
     }
 
     /// The run-time directory lies in memory; what fails there is told, and a restart then stops the service.
@@ -245,5 +271,15 @@ impl Driver {
             kind: event.kind(),
             text,
         });
+    }
+}
+
+/// A loop that fails in one of the ways that nobody plans.
+fn fail(fault: Fault) {
+    match fault {
+        Fault::Panic => panic!("a test asked for this panic"),
+        Fault::Hang => loop {
+            std::thread::park();
+        },
     }
 }

@@ -10,6 +10,7 @@
 mod armed;
 mod drills;
 mod driver;
+mod enforcer;
 mod face;
 mod fencer;
 mod group;
@@ -42,6 +43,7 @@ use crate::wire::Keyring;
 
 use armed::Armed;
 use driver::{Driver, Sources};
+use enforcer::Enforcer;
 use face::Shown;
 use face::http::Http;
 use group::Executor;
@@ -69,6 +71,8 @@ pub struct DaemonOptions {
     pub log: String,
     /// The id of this boot; `None`: the kernel's. Nodes that share a kernel need one each.
     pub boot_id: Option<String>,
+    /// SIGUSR1 makes the loop panic, SIGUSR2 makes it hang: for tests of what guards against that.
+    pub test_hooks: bool,
 }
 
 /// Why the daemon does not run.
@@ -131,6 +135,7 @@ struct Parts {
     node: Node,
     journal: Journal,
     version: Version,
+    test_hooks: bool,
 }
 
 fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
@@ -177,6 +182,7 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
         node,
         journal: Journal::default(),
         version,
+        test_hooks: options.test_hooks,
     })
 }
 
@@ -239,7 +245,16 @@ impl Parts {
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
         let node = &self.config.node(self.me).name;
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
-        let executor = Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), inbox.clone());
+        let group_of_node = Arc::new(group::group_of(&self.config, node));
+        let enforcer = Arc::new(Enforcer::open(&self.config, self.identity.boot, &group_of_node.remains())?);
+        let executor = Executor::new(
+            &self.config,
+            group_of_node,
+            Arc::clone(&armed),
+            Arc::clone(&enforcer),
+            past.clone(),
+            inbox.clone(),
+        );
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
@@ -255,7 +270,9 @@ impl Parts {
             http: self.config.service.http,
             watch: shown.watch(),
         };
-        let worker = Worker { faces, plan: Arc::new(self.plan), executor, options, journal, calls, inbox, signals };
+        let test_hooks = self.test_hooks;
+        let plan = Arc::new(self.plan);
+        let worker = Worker { faces, plan, executor, options, journal, calls, inbox, signals, test_hooks };
         let worker = worker.start(fence_orders, group_orders)?;
         let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
@@ -264,6 +281,7 @@ impl Parts {
             run_time: self.run_time,
             persister,
             armed,
+            enforcer,
             shown,
             fencing,
             group,
@@ -320,6 +338,7 @@ struct Worker {
     calls: mpsc::Sender<crate::control::Call>,
     inbox: note::Inbox,
     signals: mpsc::UnboundedSender<()>,
+    test_hooks: bool,
 }
 
 impl Worker {
@@ -360,6 +379,9 @@ impl Worker {
         let _ = ready.send(Ok(()));
         tokio::spawn(server.run());
         tokio::spawn(forward_signals(self.signals));
+        if self.test_hooks {
+            tokio::spawn(forward_faults(self.inbox.clone()));
+        }
         tokio::spawn(fencer::run(self.plan, fence_orders, self.inbox));
         self.executor.run(group_orders).await;
         // Whoever was answered last gets the answer: every task that is ready runs once more.
@@ -385,4 +407,19 @@ async fn forward_signals(stop: mpsc::UnboundedSender<()>) {
             return;
         }
     }
+}
+
+/// SIGUSR1 and SIGUSR2, in a daemon that was started with test hooks.
+async fn forward_faults(inbox: note::Inbox) {
+    use note::{Fault, Note};
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut first), Ok(mut second)) = (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()))
+    else {
+        return tracing::error!("signals cannot be watched: the test hooks do nothing");
+    };
+    let fault = tokio::select! {
+        _ = first.recv() => Fault::Panic,
+        _ = second.recv() => Fault::Hang,
+    };
+    let _ = inbox.send(Note::Fault(fault));
 }

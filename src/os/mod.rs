@@ -9,11 +9,15 @@
 //! | [`record`], [`slot`], [`disk`] | the durable record in two slots | **yes**: call it off the loop |
 //! | [`secret`], [`keyfile`] | keys and passwords from files that only their owner can read | yes: at start only |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
+//! | [`shared`], [`bell`] | the page that daemon and guard share, and the bell between them | no |
+//! | [`sleeper`], [`netlink`] | for the guard: waiting, and messages to the kernel, without memory of their own | no |
+//! | [`watchdog`], [`reset`] | for the guard: the hardware watchdog, and the end | the reset may |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
 //!
 //! The loop that sends heartbeats and keeps the lease calls only what does not block (libraries rule 1).
 
+pub mod bell;
 pub mod clock;
 pub mod counters;
 pub mod disk;
@@ -22,13 +26,18 @@ pub mod keyfile;
 pub mod links;
 pub mod log;
 pub mod machine;
+pub mod netlink;
 pub mod notify;
 pub mod record;
+pub mod reset;
 pub mod runtime;
 pub mod secret;
+pub mod shared;
+pub mod sleeper;
 pub mod slot;
 pub mod stall;
 mod sys;
+pub mod watchdog;
 
 #[cfg(test)]
 mod apart;

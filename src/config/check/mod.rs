@@ -11,7 +11,7 @@ mod secret_files;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::checked::{Config, Control, Fence, Node, Paths};
+use super::checked::{Config, Control, Fence, Guard, GuardProcess, Node, Paths};
 use super::diagnostics::Finding;
 use super::raw::{PerNode, Raw};
 use super::timing::{self, Arithmetic};
@@ -26,6 +26,9 @@ pub use secret_files::check_secret_files;
 /// How often a fenced node is switched on again without an operator, unless given: enough for a passing fault, few
 /// enough that a node that cannot stay up is left to people.
 const POWER_ON_LIMIT: u32 = 3;
+
+/// The kernel's name of the first watchdog; `/dev/watchdog` is an old name of the same.
+const WATCHDOG: &str = "/dev/watchdog0";
 
 /// Checks everything. `None`: an error was found.
 pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
@@ -54,6 +57,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         nodes: nodes?,
         links,
         timing,
+        guard: guard(raw),
         fence: fence(raw, plan, agents),
         resources,
         service: resources::service(&raw.service),
@@ -63,6 +67,12 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     };
     config.digest = digest::of(&config);
     Some((config, arithmetic))
+}
+
+/// Required unless written otherwise: what nobody enforces is no lease.
+fn guard(raw: &Raw) -> Guard {
+    let device = raw.timing.guard_device.given().map_or_else(|| PathBuf::from(WATCHDOG), |at| at.value.clone());
+    Guard { process: raw.timing.guard_process.value_or(GuardProcess::Required), device }
 }
 
 fn fence(raw: &Raw, plan: crate::core::Plan, agents: Vec<super::checked::Agent>) -> Fence {
