@@ -50,11 +50,16 @@ pub fn judge(told: &Told, beat_at: Instant, seen: Seen, now: Instant, tick: Span
     if now < told.deadline {
         return Verdict::Quiet { look: idle.min(told.deadline) };
     }
+    let lives = now.since(beat_at) <= told.beat_within;
+    // Its own stop commands must not be taken for what is left: a daemon that lives again makes sure by itself.
+    if seen.nothing_left && lives && told.standing == Standing::Stopping {
+        return Verdict::Quiet { look: now.after(LATER_LOOK).min(idle) };
+    }
     let reset_at = told.deadline.after(told.reset_after).max(seen.since.after(LEAST_TRY));
     if now >= reset_at && !seen.nothing_left {
         return Verdict::Reset;
     }
-    let good_order = good_order_until(told, beat_at, now);
+    let good_order = told.deadline.after(if lives { patience(told) } else { Span::ZERO });
     if now < good_order {
         return Verdict::Cut { look: now.after(NEXT_LOOK).min(good_order) };
     }
@@ -64,15 +69,13 @@ pub fn judge(told: &Told, beat_at: Instant, seen: Seen, now: Instant, tick: Span
     }
 }
 
-/// Until when the daemon is left alone.
-fn good_order_until(told: &Told, beat_at: Instant, now: Instant) -> Instant {
-    let lives = now.since(beat_at) <= told.beat_within;
-    let patience = match told.standing {
+/// How long after the deadline a daemon that lives is left alone.
+fn patience(told: &Told) -> Span {
+    match told.standing {
         Standing::Stopping => kill_after(told),
         Standing::Armed => FIRST_WORD.min(kill_after(told)),
         Standing::Idle => Span::ZERO,
-    };
-    told.deadline.after(if lives { patience } else { Span::ZERO })
+    }
 }
 
 /// Something of the time before the reset always belongs to the killing.
@@ -150,8 +153,15 @@ mod tests {
         for standing in [Standing::Armed, Standing::Stopping] {
             assert_eq!(verdict(standing, 2999, false, 2999), Verdict::Kill { look: at(3000) });
             assert_eq!(verdict(standing, 3000, false, 3000), Verdict::Reset);
-            assert_eq!(verdict(standing, 3000, true, 3000), Verdict::Kill { look: at(3500) });
+            assert_eq!(verdict(standing, 0, true, 3000), Verdict::Kill { look: at(3500) }, "of a dead daemon");
         }
+        assert_eq!(verdict(Standing::Armed, 3000, true, 3000), Verdict::Kill { look: at(3500) });
+    }
+
+    #[test]
+    fn a_daemon_that_comes_back_after_all_was_gone_makes_sure_by_itself() {
+        assert_eq!(verdict(Standing::Stopping, 9000, true, 9000), Verdict::Quiet { look: at(9500) });
+        assert_eq!(verdict(Standing::Stopping, 9000, true, 9501), Verdict::Kill { look: at(10001) }, "it died again");
     }
 
     #[test]

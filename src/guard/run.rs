@@ -28,7 +28,10 @@ const TICK: Span = Span::from_secs(1);
 const FEEDS: u64 = 4;
 /// How long `reboot(2)` has before the magic key follows: it needs milliseconds unless a driver hangs.
 const REBOOT_LIMIT: Span = Span::from_ms(250);
-/// What a first look gives to a page that cannot be read: the next daemon writes it anew within its restart.
+/// A daemon that writes is done in microseconds, if it is not kept from it in the middle. A page that cannot be read for
+/// longer, beside no lease that is known, counts as one whose lease has ended.
+const UNREADABLE_PATIENCE: Span = Span::from_secs(1);
+/// Then this much time is left until the reset: the next daemon writes the page anew as soon as it starts.
 const UNREADABLE_RESET: Span = Span::from_secs(5);
 
 macro_rules! say {
@@ -102,7 +105,8 @@ struct Watch {
     plan_path: CString,
     /// Where a plan is read before it is believed.
     space: Box<[u8; LARGEST]>,
-    begun: Instant,
+    /// Since when the page cannot be read.
+    unreadable: Option<Instant>,
     /// What was read last and whole; never made later by what cannot be read.
     known: Option<Told>,
     /// The passed deadline, and when that was found.
@@ -124,7 +128,7 @@ impl Watch {
             last_resort,
             plan_path,
             space: Box::new([0; LARGEST]),
-            begun: clock::now(),
+            unreadable: None,
             known: None,
             episode: None,
             plan: 0,
@@ -165,9 +169,13 @@ impl Watch {
     }
 
     fn learn(&mut self) {
-        match self.shared.told() {
-            Content::Told(told) if is_sane(&told, clock::now()) => self.known = Some(told),
-            Content::Told(_) | Content::Unreadable => self.known = self.known.or(Some(worst(self.begun))),
+        let told = self.shared.told();
+        let now = clock::now();
+        match told {
+            Content::Told(told) if is_sane(&told, now) => (self.known, self.unreadable) = (Some(told), None),
+            Content::Told(_) | Content::Unreadable => self.cannot_read(now),
+            // A page that was emptied says no more than one that is damaged.
+            Content::Never if self.known.is_some() => self.cannot_read(now),
             Content::Never => {}
         }
         if let Some(known) = &self.known {
@@ -175,10 +183,21 @@ impl Watch {
         }
     }
 
+    /// A lease that is known stays as it is. A guard that knows of none waits a moment, then takes it for ended.
+    fn cannot_read(&mut self, now: Instant) {
+        let since = *self.unreadable.get_or_insert(now);
+        let knows_a_lease = self.known.is_some_and(|told| told.standing != Standing::Idle);
+        if !knows_a_lease && now.since(since) >= UNREADABLE_PATIENCE {
+            self.known = Some(worst(since));
+        }
+    }
+
     fn heed(&mut self, now: Instant) -> Instant {
         let Some(told) = self.known else { return self.keep_quiet(now.after(self.tick())) };
         let since = self.episode.filter(|(deadline, _)| *deadline == told.deadline).map_or(now, |(_, since)| since);
-        let seen = Seen { since, nothing_left: self.hand.saw_nothing_left(told.deadline) };
+        let nothing_left = self.hand.saw_nothing_left(told.deadline);
+        let since = if self.came_back(&told, nothing_left) { now } else { since };
+        let seen = Seen { since, nothing_left };
         let verdict = judge(&told, self.shared.beat_at(), seen, now, self.tick());
         match verdict {
             Verdict::Quiet { look } => return self.keep_quiet(look),
@@ -192,6 +211,12 @@ impl Watch {
             Verdict::Kill { look } => self.kill(&told, seen, now, look),
             Verdict::Reset => self.begin_reset(&told, now),
         }
+    }
+
+    /// Something is there again after nothing was: it gets the same moment as what was found first.
+    fn came_back(&mut self, told: &Told, nothing_left: bool) -> bool {
+        let was_gone = self.fired == Fired::Proven && self.fired_deadline == told.deadline;
+        was_gone && !nothing_left && self.comes_to(Fired::Killing, told)
     }
 
     fn keep_quiet(&mut self, look: Instant) -> Instant {
@@ -360,11 +385,11 @@ fn is_sane(told: &Told, now: Instant) -> bool {
     told.standing == Standing::Idle || told.deadline <= now.after(told.right)
 }
 
-/// For a guard that knows nothing and reads nothing: as if the lease had ended when it began.
-fn worst(begun: Instant) -> Told {
+/// For a guard that knows nothing and reads nothing: as if the lease had ended then.
+fn worst(since: Instant) -> Told {
     Told {
         standing: Standing::Armed,
-        deadline: begun,
+        deadline: since,
         token: Token::NONE,
         right: Span::ZERO,
         kill_after: Span::ZERO,
