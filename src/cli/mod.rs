@@ -44,6 +44,9 @@ use args::{Command, Fence, FenceAction};
 
 /// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
+    if let Some(code) = guard::if_called() {
+        return code;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
