@@ -86,7 +86,7 @@ fn a_whole_lease_is_watched_and_enforced_to_the_reset_without_one_allocation() {
         addresses: vec![vec![0; 64]],
         hidden: vec!["share".into()],
     };
-    let plan = plan::save(directory.path(), &remains, None).unwrap();
+    let plan = plan::save(directory.path(), &remains, None, &[]).unwrap();
     let options = GuardOptions {
         runtime: directory.path().into(),
         boot_id: None,

@@ -105,6 +105,8 @@ impl Driver {
         let now = clock::now();
         if let Some(datagram) = self.heartbeats.open(link, bytes, now) {
             self.node.handle_input(Input::Datagram(datagram), now);
+        } else if self.heartbeats.take_last_words() {
+            self.tell_last_words();
         }
     }
 
@@ -240,6 +242,20 @@ impl Driver {
 
     fn order(&self, order: GroupOrder) {
         self.group.send(order).expect("the worker thread lives as long as the loop");
+    }
+
+    /// For people alone: nothing is decided by it.
+    fn tell_last_words(&self) {
+        let text = "the peer's guard resets its node: a lease ran out there, and its resources were not seen to stop";
+        tracing::warn!("{text}");
+        self.journal.publish(Decision {
+            number: 0,
+            at: clock::wall(),
+            severity: Severity::Warning.into(),
+            role: self.node.role().into(),
+            kind: "peer-last-words".into(),
+            text: text.to_owned(),
+        });
     }
 
     /// What follows from a decision beside the loop.

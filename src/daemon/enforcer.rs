@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::{Config, GuardProcess};
 use crate::core::{BootId, Instant, Span, Token};
+use crate::guard::farewell::Farewell;
 use crate::guard::plan::{self, Dog, PlanError};
 use crate::os::bell::Bell;
 use crate::os::clock;
@@ -56,13 +57,18 @@ impl Enforcer {
     ///
     /// # Errors
     /// The run-time directory cannot be used.
-    pub fn open(config: &Config, boot: BootId, remains: &Remains) -> Result<Enforcer, EnforcerError> {
+    pub fn open(
+        config: &Config,
+        boot: BootId,
+        remains: &Remains,
+        farewells: &[Farewell],
+    ) -> Result<Enforcer, EnforcerError> {
         let directory = &config.paths.runtime;
         let memory = |source| EnforcerError::Memory { path: directory.clone(), source };
         let shared = Shared::open(directory, boot).map_err(memory)?;
         let bell = Bell::open(directory).map_err(memory)?;
         let dog = dog(config);
-        let plan = plan::save(directory, remains, dog.as_ref())?;
+        let plan = plan::save(directory, remains, dog.as_ref(), farewells)?;
         let times = Times::of(config);
         let fresh = fresh(config, times, plan);
         let told = match shared.told() {
@@ -211,7 +217,7 @@ mod tests {
     const BOOT: BootId = BootId([3; 16]);
 
     fn open(config: &Config) -> (Enforcer, Shared) {
-        let enforcer = Enforcer::open(config, BOOT, &Remains::default()).unwrap();
+        let enforcer = Enforcer::open(config, BOOT, &Remains::default(), &[]).unwrap();
         (enforcer, Shared::open(&config.paths.runtime, BOOT).unwrap())
     }
 

@@ -31,6 +31,7 @@ use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
 pub use crate::fence::metadata_of;
 use crate::fence::{FenceError, FencePlan};
+use crate::guard::farewell::Farewell;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::notify::Notifier;
@@ -233,7 +234,18 @@ fn tell_finding(file: &RecordFile) {
 }
 
 impl Parts {
+    /// What the guard says to the peer before it resets this node.
+    fn farewells(&self) -> Vec<Farewell> {
+        let link = |(number, link): (usize, &crate::config::Link)| Farewell {
+            from: link.addresses[self.me.index()].ip(),
+            to: link.addresses[self.me.peer().index()],
+            sealed: crate::wire::seal_last_words(&self.keyring, number as u8, self.me, self.identity.incarnation),
+        };
+        self.config.links.iter().enumerate().map(link).collect()
+    }
+
     fn run(self) -> anyhow::Result<()> {
+        let farewells = self.farewells();
         let start = |step| move |source| DaemonError::Start { step, source };
         let runtime = current_thread().map_err(start("start the loop"))?;
         let (inbox, notes) = mpsc::unbounded_channel();
@@ -246,7 +258,8 @@ impl Parts {
         let node = &self.config.node(self.me).name;
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
         let group_of_node = Arc::new(group::group_of(&self.config, node));
-        let enforcer = Arc::new(Enforcer::open(&self.config, self.identity.boot, &group_of_node.remains())?);
+        let (boot, remains) = (self.identity.boot, group_of_node.remains());
+        let enforcer = Arc::new(Enforcer::open(&self.config, boot, &remains, &farewells)?);
         let executor = Executor::new(
             &self.config,
             group_of_node,

@@ -10,6 +10,7 @@
 //! It is a process of its own that reads no configuration, opens no connection and, once it has started, takes no memory.
 //! Two threads: one watches the clock and calls nothing that may block, the other acts and may hang.
 
+pub mod farewell;
 mod hand;
 mod judge;
 mod line;

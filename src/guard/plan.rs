@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use atomic_write_file::AtomicWriteFile;
 use sha2::{Digest as _, Sha256};
 
+use super::farewell::Farewell;
 use crate::core::Span;
 use crate::resource::Remains;
 
@@ -33,6 +34,7 @@ const CUT: u8 = 3;
 const ADDRESS: u8 = 4;
 const WATCHDOG: u8 = 5;
 const HIDDEN: u8 = 6;
+const FAREWELL: u8 = 7;
 
 /// The hardware watchdog that the guard is to arm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +59,8 @@ pub enum PlanError {
 ///
 /// # Errors
 /// The directory cannot be written, or the plan is too large.
-pub fn save(directory: &Path, remains: &Remains, dog: Option<&Dog>) -> Result<u64, PlanError> {
-    let bytes = encode(remains, dog);
+pub fn save(directory: &Path, remains: &Remains, dog: Option<&Dog>, farewells: &[Farewell]) -> Result<u64, PlanError> {
+    let bytes = encode(remains, dog, farewells);
     if bytes.len() > LARGEST {
         return Err(PlanError::TooLarge(bytes.len()));
     }
@@ -71,7 +73,7 @@ pub fn save(directory: &Path, remains: &Remains, dog: Option<&Dog>) -> Result<u6
     Ok(id_of(&bytes))
 }
 
-fn encode(remains: &Remains, dog: Option<&Dog>) -> Vec<u8> {
+fn encode(remains: &Remains, dog: Option<&Dog>, farewells: &[Farewell]) -> Vec<u8> {
     let mut records = Vec::new();
     let mut record = |kind: u8, payload: &[u8]| {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -88,6 +90,7 @@ fn encode(remains: &Remains, dog: Option<&Dog>) -> Vec<u8> {
     remains.marks.iter().for_each(|mark| record(MARK, mark.as_bytes()));
     remains.addresses.iter().for_each(|message| record(ADDRESS, message));
     remains.hidden.iter().for_each(|name| record(HIDDEN, name.as_bytes()));
+    farewells.iter().for_each(|farewell| record(FAREWELL, &farewell.encode()));
     let length = u32::try_from(HEAD + records.len() + SUM).unwrap_or(u32::MAX);
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
@@ -165,6 +168,11 @@ impl Plan {
         self.of(ADDRESS)
     }
 
+    /// Last words, as [`Farewell`] encodes them.
+    pub fn farewells(&self) -> impl Iterator<Item = &[u8]> {
+        self.of(FAREWELL)
+    }
+
     /// Whether the guard itself can see that nothing is left.
     pub fn can_prove(&self) -> bool {
         self.id != 0 && self.of(HIDDEN).next().is_none()
@@ -231,7 +239,7 @@ mod tests {
     fn what_the_daemon_prepared_is_what_the_guard_holds() {
         let dir = tempfile::tempdir().unwrap();
         let dog = Dog { device: "/dev/watchdog0".into(), most: Span::from_secs(5), least: Span::from_secs(3) };
-        let id = save(dir.path(), &remains(), Some(&dog)).unwrap();
+        let id = save(dir.path(), &remains(), Some(&dog), &[]).unwrap();
         let (plan, took) = loaded(dir.path(), id);
         assert!(took && plan.can_prove());
         assert_eq!(plan.marks().collect::<Vec<_>>(), [&b"LEASEHOLD_RESOURCE=db:a"[..], b"LEASEHOLD_COMMAND=db:a"]);
@@ -239,13 +247,13 @@ mod tests {
         assert_eq!(plan.cuts().collect::<Vec<_>>(), [&[1u8, 2, 3][..], &[]]);
         assert_eq!(plan.addresses().collect::<Vec<_>>(), [[9; 40]]);
         assert_eq!(plan.dog(), Some(dog));
-        assert_eq!(save(dir.path(), &remains(), None).unwrap(), save(dir.path(), &remains(), None).unwrap());
+        assert_eq!(save(dir.path(), &remains(), None, &[]).unwrap(), save(dir.path(), &remains(), None, &[]).unwrap());
     }
 
     #[test]
     fn a_plan_of_another_id_and_a_damaged_one_leave_the_old_one_in_force() {
         let dir = tempfile::tempdir().unwrap();
-        let id = save(dir.path(), &remains(), None).unwrap();
+        let id = save(dir.path(), &remains(), None, &[]).unwrap();
         let (mut plan, took) = loaded(dir.path(), id);
         assert!(took);
         let whole = std::fs::read(dir.path().join(FILE)).unwrap();
@@ -264,7 +272,7 @@ mod tests {
     fn no_plan_and_one_with_a_hidden_resource_prove_nothing() {
         assert!(!Plan::none().can_prove());
         let dir = tempfile::tempdir().unwrap();
-        let id = save(dir.path(), &Remains { hidden: vec!["db".into()], ..remains() }, None).unwrap();
+        let id = save(dir.path(), &Remains { hidden: vec!["db".into()], ..remains() }, None, &[]).unwrap();
         let (plan, took) = loaded(dir.path(), id);
         assert!(took && !plan.can_prove());
     }
@@ -273,6 +281,6 @@ mod tests {
     fn a_plan_that_would_not_fit_is_refused_where_it_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let large = Remains { cuts: vec![vec![0; LARGEST]], ..remains() };
-        assert!(save(dir.path(), &large, None).unwrap_err().to_string().contains("fewer resources"));
+        assert!(save(dir.path(), &large, None, &[]).unwrap_err().to_string().contains("fewer resources"));
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use super::farewell::Farewells;
 use super::hand::Hand;
 use super::judge::{Seen, Verdict, judge};
 use super::line::Line;
@@ -101,6 +102,7 @@ enum Reset {
 struct Watch {
     shared: Shared,
     hand: Hand,
+    farewells: Farewells,
     last_resort: LastResort,
     plan_path: CString,
     /// Where a plan is read before it is believed.
@@ -125,6 +127,7 @@ impl Watch {
         Watch {
             shared,
             hand,
+            farewells: Farewells::none(),
             last_resort,
             plan_path,
             space: Box::new([0; LARGEST]),
@@ -256,6 +259,7 @@ impl Watch {
             "leasehold-guard: resetting: {}, and it is not seen to have stopped\n",
             Ran(told, now)
         ));
+        self.farewells.send();
         self.last_resort.reboot(line.as_bytes());
         line.say();
         now.after(REBOOT_LIMIT)
@@ -293,6 +297,7 @@ impl Watch {
         let Some(mut plan) = self.hand.plan() else { return };
         if load(&mut plan, &self.plan_path, wanted, &mut self.space) {
             self.plan = plan.id();
+            self.farewells.take(&plan);
             say!("holds plan {:016x}", self.plan);
             arm(&mut self.dog, &plan);
         }

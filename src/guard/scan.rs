@@ -267,7 +267,7 @@ mod tests {
 
     fn plan_of(marks: &[String]) -> Plan {
         let dir = tempfile::tempdir().unwrap();
-        let id = plan::save(dir.path(), &Remains { marks: marks.to_vec(), ..Remains::default() }, None).unwrap();
+        let id = plan::save(dir.path(), &Remains { marks: marks.to_vec(), ..Remains::default() }, None, &[]).unwrap();
         let mut plan = Plan::none();
         let mut file = File::open(dir.path().join(FILE)).unwrap();
         assert!(plan.load(&mut file, Some(id), &mut Box::new([0; LARGEST])));

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use leasehold::core::{Span, Token};
+use leasehold::core::{Incarnation, NodeId, Span, Token};
+use leasehold::guard::farewell::Farewell;
 use leasehold::guard::plan;
 use leasehold::os::bell::Bell;
 use leasehold::os::shared::{Content, DogState, Fired, Said, Shared, Standing, Told};
 use leasehold::os::{clock, machine};
 use leasehold::resource::Remains;
+use leasehold::wire::{self, Keyring};
 
 use super::{need, until};
 
@@ -81,7 +84,10 @@ impl Alone {
 
     /// A lease that ends in `ms`, of a daemon that is dead; its guard is given the plan first.
     fn lease(&self, ms: u64, remains: &Remains) -> Told {
-        let plan = plan::save(self.directory.path(), remains, None).unwrap();
+        self.lease_of(plan::save(self.directory.path(), remains, None, &[]).unwrap(), ms)
+    }
+
+    fn lease_of(&self, plan: u64, ms: u64) -> Told {
         let told = Told {
             standing: Standing::Idle,
             deadline: clock::now(),
@@ -192,6 +198,36 @@ fn a_resource_that_the_guard_cannot_see_stopped_is_ended_by_a_reset_that_says_wh
 }
 
 #[test]
+fn the_last_words_reach_the_peer_over_each_link_before_the_reset_and_only_it_can_open_them() {
+    let alone = Alone::new();
+    let _guard = alone.guard();
+    let keyring = Keyring::parse(&Keyring::generate().unwrap()).unwrap();
+    let incarnation = Incarnation(77);
+    let peers = ["127.0.0.1:0", "[::1]:0"].map(|address| UdpSocket::bind(address).unwrap());
+    let farewell = |(number, peer): (usize, &UdpSocket)| Farewell {
+        from: peer.local_addr().unwrap().ip(),
+        to: peer.local_addr().unwrap(),
+        sealed: wire::seal_last_words(&keyring, number as u8, NodeId::First, incarnation),
+    };
+    let farewells: Vec<Farewell> = peers.iter().enumerate().map(farewell).collect();
+    let remains = Remains { hidden: vec!["share".into()], ..alone.remains() };
+    let plan = plan::save(alone.directory.path(), &remains, None, &farewells).unwrap();
+    alone.lease_of(plan, 100);
+    for (number, peer) in peers.iter().enumerate() {
+        let mut heard = [0; 2048];
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let (length, from) = peer.recv_from(&mut heard).unwrap();
+        let (heard, link) = (&heard[..length], number as u8);
+        assert_eq!(from.ip(), peer.local_addr().unwrap().ip(), "a peer listens to no other address");
+        assert_eq!(wire::open_last_words(&keyring, NodeId::Second, link, heard), Some(incarnation));
+        assert_eq!(wire::open_last_words(&keyring, NodeId::First, link, heard), None, "they came back to their sender");
+        assert_eq!(wire::open_last_words(&keyring, NodeId::Second, link ^ 1, heard), None, "another link");
+        assert!(wire::open(&keyring, NodeId::Second, link, heard).is_err(), "they are never a sign of life");
+    }
+    alone.until_fired(Fired::Reset);
+}
+
+#[test]
 fn a_daemon_that_says_in_time_that_nothing_runs_prevents_the_reset() {
     let alone = Alone::new();
     let _guard = alone.guard();
@@ -244,7 +280,7 @@ fn a_page_that_is_torn_keeps_the_deadline_that_was_known() {
 #[test]
 fn a_guard_that_finds_only_garbage_takes_the_lease_for_ended() {
     let alone = Alone::new();
-    plan::save(alone.directory.path(), &alone.remains(), None).unwrap();
+    plan::save(alone.directory.path(), &alone.remains(), None, &[]).unwrap();
     let garbage = [0x5a; 512];
     let file = fs::File::options().write(true).open(alone.path("guard")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 0).unwrap();
@@ -294,7 +330,7 @@ fn a_watchdog_that_is_missing_is_told_and_the_daemon_can_read_it() {
     let guard = alone.guard();
     let device = alone.path("watchdog0");
     let dog = plan::Dog { device: device.clone(), most: Span::from_secs(5), least: Span::from_secs(2) };
-    let plan = plan::save(alone.directory.path(), &alone.remains(), Some(&dog)).unwrap();
+    let plan = plan::save(alone.directory.path(), &alone.remains(), Some(&dog), &[]).unwrap();
     let told = alone.told_idle(plan);
     alone.tell(&told);
     until("it says that it was refused", || alone.said().is_some_and(|said| said.dog == DogState::Refused));
