@@ -9,6 +9,7 @@
 //! | [`resource`] | what fails over, as an ordered group |
 //! | [`process`] | child processes with deadlines, for `fence` and `resource` |
 //! | [`gate`] | the storage server as the arbiter of a pair |
+//! | [`guard`] | the independent enforcer of the lease |
 //! | [`os`] | clock, links, durable record, run-time record, service manager |
 //! | [`daemon`] | puts the core's outputs into effect, in order |
 //! | [`control`] | the unix socket: requests, answers, the public JSON |
@@ -24,6 +25,7 @@ pub mod core;
 pub mod daemon;
 pub mod fence;
 pub mod gate;
+pub mod guard;
 pub mod os;
 pub mod process;
 pub mod resource;

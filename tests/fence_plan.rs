@@ -50,6 +50,10 @@ fn config(agents: Vec<Agent>) -> Config {
             start_backoff: second,
             promote_after: PromoteAfter::Fence,
         },
+        guard: leasehold::config::Guard {
+            process: leasehold::config::GuardProcess::Required,
+            device: "/dev/watchdog0".into(),
+        },
         fence: Fence {
             plan: Plan::Node { access: true },
             first: FirstShooter::Primary,

@@ -11,6 +11,8 @@ mod common;
 mod http;
 #[path = "secrets/kinds.rs"]
 mod kinds;
+#[path = "secrets/marker.rs"]
+mod marker;
 #[path = "common/need.rs"]
 mod need;
 #[path = "redfish/fake.rs"]
@@ -37,6 +39,7 @@ use leasehold::fence::FencePlan;
 use rustix::process::{Pid, Signal};
 
 use common::ipmi::Bmc;
+use marker::{Marker, found};
 use site::{NODES, Site, exec_agent};
 
 /// How often the children are looked at.
@@ -48,52 +51,6 @@ const MASK: &[u8] = b"<secret>";
 /// Looks for a daemon that starts: it takes some 50 ms, and a busy machine longer.
 const START_LOOKS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(20);
-
-// --- markers -------------------------------------------------------------------------------------------------------
-
-/// A secret by name, to be found nowhere.
-struct Marker {
-    what: &'static str,
-    bytes: Vec<u8>,
-}
-
-impl Marker {
-    fn new(what: &'static str, value: &str) -> Marker {
-        Marker { what, bytes: value.as_bytes().to_vec() }
-    }
-
-    /// Plain, URL-encoded, hexadecimal, and base64 wherever in a longer text it begins (`user:password`).
-    fn spellings(&self) -> BTreeSet<Vec<u8>> {
-        let hex: String = self.bytes.iter().map(|b| format!("{b:02x}")).collect();
-        let spaced: String = self.bytes.iter().map(|b| format!("{b:02x} ")).collect();
-        let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-._~".contains(b);
-        let url: String =
-            self.bytes.iter().map(|b| if plain(b) { char::from(*b).into() } else { format!("%{b:02X}") }).collect();
-        let mut all = BTreeSet::from([self.bytes.clone(), hex.to_uppercase().into(), hex.into(), spaced.trim().into()]);
-        all.extend([url.clone().into_bytes(), url.replace("%2F", "%2f").into_bytes()]);
-        for engine in [&STANDARD, &URL_SAFE] {
-            all.extend((0..3).map(|before| base64_inside(engine, before, &self.bytes)));
-        }
-        all
-    }
-
-    fn is_in(&self, text: &[u8]) -> bool {
-        self.spellings().iter().any(|spelling| text.windows(spelling.len()).any(|window| window == spelling))
-    }
-}
-
-/// The characters that depend on the secret alone when `before` bytes stand before it and others may follow.
-fn base64_inside(engine: &impl base64::Engine, before: usize, secret: &[u8]) -> Vec<u8> {
-    let text = engine.encode([&vec![0; before][..], secret].concat());
-    let (from, to) = ((before * 8).div_ceil(6), (before + secret.len()) * 8 / 6);
-    text.as_bytes()[from..to].to_vec()
-}
-
-/// The places in which a marker was found.
-fn found(markers: &[Marker], place: &str, text: &[u8]) -> Vec<String> {
-    let found = markers.iter().filter(|marker| marker.is_in(text));
-    found.map(|marker| format!("{} in {place}", marker.what)).collect()
-}
 
 // --- cases ---------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 //! The one definition of every subcommand and option: feeds help, man pages and completions.
 
+mod demo;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use super::gate::Gate;
 use super::simulate::faults::Fault;
 use crate::sim::text::{self, Range};
+
+pub use demo::{BmcAction, Demo, DemoBmc, DemoMachine, DemoService};
 
 /// Where the packages put the configuration.
 pub const CONFIG: &str = "/etc/leasehold/leasehold.toml";
@@ -62,6 +66,11 @@ pub struct Global {
 pub enum Command {
     /// Run the daemon of this node, in the foreground
     Daemon(Daemon),
+    /// Enforce the lease of this node, whatever becomes of the daemon: a process of its own, in the foreground
+    ///
+    /// It reads no configuration: the daemon hands over what to do. At the end of the lease it ends everything that the
+    /// daemon started and, if that is not seen to be gone in time, resets this machine. Run it as leasehold-guard.service.
+    Guard(Guard),
     /// Show a pair failing over on this machine, in 40 seconds and without root
     Demo(Demo),
     /// Check a configuration and print every time with its arithmetic; with --live look at every fence device
@@ -145,78 +154,25 @@ pub struct Daemon {
     /// Boot id instead of the kernel's, where several nodes share a kernel: in the demo, in tests, in containers
     #[arg(long, value_name = "UUID", hide = true)]
     pub boot_id: Option<String>,
+
+    /// For tests: SIGUSR1 makes the loop panic, SIGUSR2 makes it hang
+    #[arg(long, hide = true)]
+    pub test_hooks: bool,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
-pub struct Demo {
-    /// Fence through ipmitool and ipmi_sim, which must be installed, instead of a stand-in program
-    #[arg(long)]
-    pub ipmi: bool,
+pub struct Guard {
+    /// Run-time directory of the daemon that it watches
+    #[arg(long, value_name = "DIR", default_value = "/run/leasehold")]
+    pub runtime: PathBuf,
 
-    /// Plain lines: no colour, and nothing is drawn over
-    #[arg(long)]
-    pub plain: bool,
+    /// Boot id instead of the kernel's, as the daemon has it
+    #[arg(long, value_name = "UUID", hide = true)]
+    pub boot_id: Option<String>,
 
-    /// Keep the directory with the configuration, the logs and the history of writes, and say where it is
-    #[arg(long)]
-    pub keep: bool,
-
-    /// Instead of the demo: measure this many failovers of real daemons, and what an idle daemon costs
-    #[arg(long, value_name = "COUNT", hide = true, conflicts_with = "ipmi", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub report: Option<u32>,
-}
-
-#[derive(Debug, Clone, ClapArgs)]
-pub struct DemoMachine {
-    /// The directory of the world
-    #[arg(long, value_name = "DIR")]
-    pub directory: PathBuf,
-
-    /// Which machine of it this is
-    #[arg(long, value_name = "NAME")]
-    pub node: String,
-
-    /// What its daemon takes for the id of this boot
-    #[arg(long, value_name = "UUID")]
-    pub boot_id: String,
-
-    /// What its daemon logs
-    #[arg(long, value_name = "FILTER")]
-    pub log: String,
-}
-
-#[derive(Debug, Clone, ClapArgs)]
-pub struct DemoService {
-    /// The shared file
-    #[arg(long, value_name = "PATH")]
-    pub history: PathBuf,
-
-    /// The node that it runs on
-    #[arg(long, value_name = "NAME")]
-    pub node: String,
-}
-
-#[derive(Debug, Clone, ClapArgs)]
-pub struct DemoBmc {
-    /// The directory of the world
-    #[arg(long, value_name = "DIR")]
-    pub directory: PathBuf,
-
-    /// Whose BMC this is [default: the target in LEASEHOLD_FENCE]
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
-
-    /// What to do
-    #[arg(value_enum)]
-    pub action: BmcAction,
-}
-
-/// The actions of an exec agent that a BMC knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum BmcAction {
-    Status,
-    Off,
-    On,
+    /// For tests: append the reason of a reset to this file, and reset nothing
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub on_reset: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

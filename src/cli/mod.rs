@@ -21,6 +21,7 @@ mod fence_test;
 mod follow;
 mod freeze;
 mod gate;
+mod guard;
 mod init_record;
 mod keygen;
 mod man;
@@ -44,6 +45,9 @@ use args::{Command, Fence, FenceAction};
 
 /// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
+    if let Some(code) = guard::if_called() {
+        return code;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
@@ -71,6 +75,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let global = args.global;
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
+        Command::Guard(options) => guard::run(options),
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),

@@ -9,6 +9,7 @@ pub use super::agents::{
     OPENSTACK_STABLE_READS, OpenstackCloud, OpenstackPower, OpenstackVolume, Persistence, RedfishAgent, ScsiPr,
     SystemName, Trust,
 };
+pub use super::raw::GuardProcess;
 pub use super::resources::{
     AddressResource, Announce, Fsck, Interfaces, MountResource, OldCopy, PostgresResource, Probe, Rejoin, Synchronous,
     UnitResource,
@@ -27,6 +28,7 @@ pub struct Config {
     pub nodes: [Node; 2],
     pub links: Vec<Link>,
     pub timing: Timing,
+    pub guard: Guard,
     pub fence: Fence,
     pub resources: Vec<Resource>,
     pub service: Service,
@@ -86,6 +88,21 @@ pub struct Timing {
     pub leave_timeout: Span,
     pub start_backoff: Span,
     pub promote_after: PromoteAfter,
+}
+
+impl Timing {
+    /// M − 2ρT − R: how long after the end of its right a node is reset unless its stop is verified.
+    pub fn reset_after(&self) -> Span {
+        self.margin.minus(super::timing::drift(self, self.term)).minus(self.reset)
+    }
+}
+
+/// The guard section, but for its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    pub process: GuardProcess,
+    /// The hardware watchdog, where `guard.watchdog` asks for one.
+    pub device: PathBuf,
 }
 
 /// The fence section.

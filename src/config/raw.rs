@@ -72,6 +72,8 @@ pub struct Timing {
     pub drift_ppm: Field<u32>,
     pub watchdog: Field<Watchdog>,
     pub reset: Field<Span>,
+    pub guard_process: Field<GuardProcess>,
+    pub guard_device: Field<PathBuf>,
     pub head_start: Field<Span>,
     pub fence_bound: Field<Span>,
     pub promote_after: Field<PromoteAfter>,
@@ -80,6 +82,15 @@ pub struct Timing {
     pub join_fence: Field<bool>,
     pub boot_time: Field<Span>,
     pub leave_timeout: Field<Span>,
+}
+
+/// `guard.process`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardProcess {
+    /// Nothing starts here while no guard runs.
+    Required,
+    /// Accepted in so many words: nobody enforces the lease of a daemon that does not run.
+    None,
 }
 
 /// `guard.watchdog`
@@ -367,6 +378,7 @@ fn timing(root: &mut Section<'_>, fence: FenceTiming, f: &mut Findings) -> Timin
     let mut join = root.table("join", f);
     let mut leave = root.table("leave", f);
     let after = [("fence", PromoteAfter::Fence), ("fence+lease", PromoteAfter::FenceAndLease)];
+    let processes = [("required", GuardProcess::Required), ("none", GuardProcess::None)];
     let raw = Timing {
         interval: heartbeat.duration("interval", Least::Millisecond, f),
         dead_after: heartbeat.duration("dead_after", Least::Millisecond, f),
@@ -377,6 +389,8 @@ fn timing(root: &mut Section<'_>, fence: FenceTiming, f: &mut Findings) -> Timin
         drift_ppm: lease.integer("drift_ppm", 0..=50_000, f),
         watchdog: watchdog(&mut guard, f),
         reset: guard.duration("reset", Least::Zero, f),
+        guard_process: guard.word("process", &processes, f),
+        guard_device: guard.path("device", f),
         head_start: fence.head_start,
         fence_bound: fence.bound,
         promote_after: promote.word("after", &after, f),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::arithmetic::{interruption, waits_for_lease};
 use super::checked::Timing;
 use super::diagnostics::Finding;
-use super::raw::Watchdog;
+use super::raw::{GuardProcess, Watchdog};
 use super::timing::{self, Facts, round_up};
 use super::value::{Field, Findings};
 use crate::core::{Plan, Span};
@@ -40,13 +40,14 @@ fn refusals(facts: &Facts<'_>, t: &Timing) -> [Option<Finding>; 10] {
     ]
 }
 
-fn warnings(facts: &Facts<'_>, t: &Timing) -> [Option<Finding>; 7] {
+fn warnings(facts: &Facts<'_>, t: &Timing) -> [Option<Finding>; 8] {
     [
         standby_interrupts(facts, t),
         few_heartbeats(facts, t),
         head_start_tight(facts, t),
         long_wait_for_lease(facts, t),
         no_watchdog(facts),
+        no_guard(facts),
         small_drift(facts, t),
         join_fence_idle(facts, t),
     ]
@@ -304,6 +305,14 @@ fn no_watchdog(facts: &Facts<'_>) -> Option<Finding> {
     let finding = finding.at_some(span, "none");
     let finding = finding.note("its lease then ends without anybody who enforces it; only fencing helps");
     Some(finding.help("write `watchdog = \"auto\"` in [guard], on machines that have one (`wdctl` shows it)"))
+}
+
+fn no_guard(facts: &Facts<'_>) -> Option<Finding> {
+    let at = facts.raw.guard_process.given().filter(|at| at.value == GuardProcess::None)?;
+    let finding = Finding::warning("no guard: a daemon that is dead, stopped or starved enforces nothing");
+    let finding = finding.at(&at.span, "none");
+    let finding = finding.note("the resources then go on after the end of the lease; only fencing helps");
+    Some(finding.help("remove `guard.process`, and enable leasehold-guard.service on both nodes"))
 }
 
 fn small_drift(facts: &Facts<'_>, t: &Timing) -> Option<Finding> {

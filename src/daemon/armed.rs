@@ -23,10 +23,14 @@ impl Armed {
         self.epoch.store(epoch.0, Ordering::SeqCst);
     }
 
+    /// Whether this start or stop is the one that is wanted.
+    pub fn is_wanted(&self, epoch: Epoch) -> bool {
+        self.epoch.load(Ordering::SeqCst) == epoch.0
+    }
+
     /// Whether a start of this epoch may take its next step.
     pub fn may_continue(&self, epoch: Epoch) -> bool {
-        let wanted = self.epoch.load(Ordering::SeqCst) == epoch.0;
-        wanted && clock::now().0 < self.deadline.load(Ordering::SeqCst)
+        self.is_wanted(epoch) && clock::now().0 < self.deadline.load(Ordering::SeqCst)
     }
 }
 

@@ -23,12 +23,13 @@ use crate::os::stall::StallMeter;
 
 use super::armed::Armed;
 use super::cut::Cut;
+use super::enforcer::Enforcer;
 use super::face::Shown;
 use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
 use super::known_peer::KnownPeer;
-use super::note::{Note, Told};
+use super::note::{Fault, Note, Told};
 use super::persister::Persister;
 use super::picture::Picture;
 use super::thinning::{Thinning, Weight};
@@ -41,6 +42,7 @@ pub struct Driver {
     pub run_time: RunTime,
     pub persister: Persister,
     pub armed: Arc<Armed>,
+    pub enforcer: Arc<Enforcer>,
     pub shown: Shown,
     pub cut: Cut,
     pub fencing: UnboundedSender<FenceWork>,
@@ -92,6 +94,7 @@ impl Driver {
             }
             self.put_into_effect();
             self.notifier.beat();
+            self.enforcer.beat();
         }
     }
 
@@ -117,6 +120,8 @@ impl Driver {
         if let Some(datagram) = self.heartbeats.open(link, bytes, now) {
             self.node.handle_input(Input::Datagram(datagram), now);
             self.learn_uuid(&datagram, now);
+        } else if self.heartbeats.take_last_words() {
+            self.tell_last_words();
         }
     }
 
@@ -133,7 +138,8 @@ impl Driver {
 
     fn take_note(&mut self, note: Note) {
         match note {
-            Note::Input(input) => self.node.handle_input(input, clock::now()),
+            Note::Input(input) => self.take_input(input),
+            Note::Fault(fault) => fail(fault),
             Note::Evidence(evidence) => self.picture.note_evidence(evidence),
             Note::Resource { name, state, detail } => self.picture.note_resource(&name, state, detail),
             Note::NotReady(why) => {
@@ -159,6 +165,16 @@ impl Driver {
         if let Some(told) = self.picture.note_journal(news) {
             self.tell(told);
         }
+    }
+
+    /// A verified stop is told to the guard first; one that nobody wants any more says nothing about now.
+    fn take_input(&mut self, input: Input) {
+        if let Input::ResourcesStopped(epoch) = input
+            && self.armed.is_wanted(epoch)
+        {
+            self.enforcer.stopped();
+        }
+        self.node.handle_input(input, clock::now());
     }
 
     fn answer(&mut self, call: Call) {
@@ -238,11 +254,13 @@ impl Driver {
             Output::StartResources { epoch, token, proof } => {
                 self.armed.want(epoch);
                 self.cut.lift();
+                self.enforcer.may_be_up();
                 self.order(GroupOrder::Start { epoch, token, proof });
             }
             Output::AdoptResources { epoch, token } => {
                 self.armed.want(epoch);
                 self.cut.lift();
+                self.adopt();
                 self.order(GroupOrder::Adopt { epoch, token });
             }
             Output::StopResources { epoch, reason } => {
@@ -260,15 +278,25 @@ impl Driver {
     }
 
     fn arm(&mut self, deadline: Instant, token: crate::core::Token, sole: bool) {
+        self.enforcer.arm(deadline, token);
         self.armed.arm(deadline);
         self.shown.acts(token, deadline);
         self.warn_if(|run_time| run_time.arm(token, deadline, sole));
     }
 
     fn disarm(&mut self, deadline: Instant) {
+        self.enforcer.disarm(deadline);
         self.armed.arm(deadline);
         self.shown.acts_no_more();
         self.warn_if(RunTime::disarm);
+    }
+
+    /// A daemon before this one may have been one that told no guard.
+    fn adopt(&mut self) {
+        if let Some(lease) = self.run_time.load().lease {
+            self.enforcer.arm(lease.deadline, lease.token);
+        }
+        self.enforcer.may_be_up();
     }
 
     /// The run-time directory lies in memory; what fails there is told, and a restart then stops the service.
@@ -284,6 +312,20 @@ impl Driver {
 
     fn order(&self, order: GroupOrder) {
         self.group.send(order).expect("the worker thread lives as long as the loop");
+    }
+
+    /// For people alone: nothing is decided by it.
+    fn tell_last_words(&self) {
+        let text = "the peer's guard resets its node: a lease ran out there, and its resources were not seen to stop";
+        tracing::warn!("{text}");
+        self.journal.publish(Decision {
+            number: 0,
+            at: clock::wall(),
+            severity: Severity::Warning.into(),
+            role: self.node.role().into(),
+            kind: "peer-last-words".into(),
+            text: text.to_owned(),
+        });
     }
 
     /// What follows from a decision beside the loop.
@@ -323,5 +365,15 @@ impl Driver {
         self.notifier.status(&format!("{role}: {text}"));
         let (at, severity) = (clock::wall(), Loud::from(severity));
         self.journal.publish(Decision { number: 0, at, severity, role: role.into(), kind, text });
+    }
+}
+
+/// A loop that fails in one of the ways that nobody plans.
+fn fail(fault: Fault) {
+    match fault {
+        Fault::Panic => panic!("a test asked for this panic"),
+        Fault::Hang => loop {
+            std::thread::park();
+        },
     }
 }

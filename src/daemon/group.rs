@@ -15,6 +15,7 @@ use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 
 use super::armed::Armed;
 use super::cut::Settled;
+use super::enforcer::Enforcer;
 use super::note::{Inbox, Note};
 use super::past::Past;
 
@@ -28,6 +29,11 @@ const REPLICA_READY_EVERY: Duration = Duration::from_secs(1);
 /// A stop waits so long for the cut that was ordered before it: the bound of a cut. It is the kernel's work of a few
 /// milliseconds; whatever holds it up longer must not hold up the stop.
 const CUT_FIRST: Duration = Duration::from_millis(20);
+
+/// How soon a guard that does not stand is asked after again: it may be starting.
+const GUARD_EVERY: Duration = Duration::from_millis(100);
+/// A guard that is restarted by the service manager is back within this.
+const GUARD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the core wants of the resources.
 #[derive(Debug)]
@@ -61,6 +67,7 @@ pub struct Executor {
     group: Arc<Group>,
     names: Vec<String>,
     armed: Arc<Armed>,
+    enforcer: Arc<Enforcer>,
     inbox: Inbox,
     ready_every: Duration,
     act: Option<JoinHandle<()>>,
@@ -71,7 +78,16 @@ pub struct Executor {
 }
 
 impl Executor {
-    pub fn new(config: &Config, node: &str, armed: Arc<Armed>, past: Past, cut: Settled, inbox: Inbox) -> Executor {
+    #[allow(clippy::too_many_arguments)] // what it shares with the loop, and nothing else
+    pub fn new(
+        config: &Config,
+        group: Arc<Group>,
+        armed: Arc<Armed>,
+        enforcer: Arc<Enforcer>,
+        past: Past,
+        cut: Settled,
+        inbox: Inbox,
+    ) -> Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
             ResourceKind::Postgres(_) => Some(REPLICA_READY_EVERY),
@@ -79,13 +95,10 @@ impl Executor {
         });
         Executor {
             ready_every: intervals.min().unwrap_or(READY_EVERY),
-            group: Arc::new(Group::new(
-                &config.resources,
-                node,
-                &instance(&config.cluster, node, &config.paths.runtime),
-            )),
+            group,
             names: config.resources.iter().map(|r| r.name.clone()).collect(),
             armed,
+            enforcer,
             inbox,
             act: None,
             up: None,
@@ -96,8 +109,8 @@ impl Executor {
 
     /// Takes orders until the loop ends. What runs then goes on running: the next daemon adopts it.
     pub async fn run(mut self, mut orders: UnboundedReceiver<GroupOrder>) {
-        let readiness =
-            Readiness { group: Arc::clone(&self.group), past: self.past.clone(), inbox: self.inbox.clone() };
+        let (past, inbox, enforcer) = (self.past.clone(), self.inbox.clone(), Arc::clone(&self.enforcer));
+        let readiness = Readiness { group: Arc::clone(&self.group), past, inbox, enforcer };
         tokio::spawn(readiness.watch(self.ready_every));
         let group = Arc::clone(&self.group);
         loop {
@@ -132,9 +145,15 @@ impl Executor {
         let context = Context { token, role: Role::Primary, reason, proof: Some(proof) };
         self.up = Some((epoch, context.clone()));
         let (group, armed, teller) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.teller());
+        let enforcer = Arc::clone(&self.enforcer);
         let lifted = self.cut.clone();
         self.perform(async move {
             teller.state(ResourceState::Starting, None);
+            if let Err(why) = until_guarded(&enforcer).await {
+                tracing::error!("the resources are not started: {why}");
+                teller.state(ResourceState::Failed, Some(why));
+                return teller.input(Input::ResourcesFailed(epoch));
+            }
             lifted.wait().await;
             match group.start(&context, &move || armed.may_continue(epoch)).await {
                 Ok(()) => teller.done(ResourceState::Up, Input::ResourcesStarted(epoch)),
@@ -248,6 +267,18 @@ impl Executor {
     }
 }
 
+/// Nothing starts before the guard stands.
+async fn until_guarded(enforcer: &Enforcer) -> Result<(), String> {
+    let begun = clock::now();
+    loop {
+        let now = clock::now();
+        match enforcer.stands(now) {
+            Err(_) if now.since(begun) < Span::from(GUARD_PATIENCE) => tokio::time::sleep(GUARD_EVERY).await,
+            stands => return stands,
+        }
+    }
+}
+
 /// A stop that came near its budget will exceed it one day: then the node resets itself.
 async fn measure_stop(past: &Past, took: Span, budget: Span) {
     past.note_stop(took).await;
@@ -270,33 +301,42 @@ struct Readiness {
     group: Arc<Group>,
     past: Past,
     inbox: Inbox,
+    enforcer: Arc<Enforcer>,
 }
 
 impl Readiness {
     /// Asks again and again, in a task of its own since an answer may take long, and tells only what has changed.
     async fn watch(self, every: Duration) {
-        let mut ask = tokio::time::interval(every);
-        ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut told = None;
         loop {
-            ask.tick().await;
             let why_not = self.why_not().await;
-            if told.as_ref() == Some(&why_not) {
-                continue;
-            }
-            match &why_not {
-                None => tracing::info!("this node is ready to serve"),
-                Some(why) => tracing::warn!("this node is not ready to serve: {why}"),
-            }
-            let _ = self.inbox.send(Note::NotReady(why_not.clone()));
-            if told.is_none_or(|former: Option<String>| former.is_none() != why_not.is_none()) {
-                let _ = self.inbox.send(Note::Input(Input::Readiness(why_not.is_none())));
-            }
-            told = Some(why_not);
+            self.tell(&mut told, why_not);
+            let guarded = self.enforcer.stands(clock::now()).is_ok();
+            tokio::time::sleep(if guarded { every } else { GUARD_EVERY.min(every) }).await;
         }
     }
 
+    /// Only what has changed.
+    fn tell(&self, told: &mut Option<Option<String>>, why_not: Option<String>) {
+        if told.as_ref() == Some(&why_not) {
+            return;
+        }
+        match &why_not {
+            None => tracing::info!("this node is ready to serve"),
+            Some(why) => tracing::warn!("this node is not ready to serve: {why}"),
+        }
+        let _ = self.inbox.send(Note::NotReady(why_not.clone()));
+        if told.as_ref().is_none_or(|former| former.is_none() != why_not.is_none()) {
+            let _ = self.inbox.send(Note::Input(Input::Readiness(why_not.is_none())));
+        }
+        *told = Some(why_not);
+    }
+
     async fn why_not(&self) -> Option<String> {
+        // Asked first: what follows runs commands, and is not worth that while no start is possible.
+        if let Err(why) = self.enforcer.stands(clock::now()) {
+            return Some(why);
+        }
         if let Some(failed) = self.past.held_back(clock::wall()) {
             let when = failed.at.strftime("%H:%M:%S UTC");
             return Some(format!(
@@ -333,6 +373,11 @@ impl Teller {
         self.state(state, None);
         self.input(input);
     }
+}
+
+/// The resources of this node.
+pub fn group_of(config: &Config, node: &str) -> Group {
+    Group::new(&config.resources, node, &instance(&config.cluster, node, &config.paths.runtime))
 }
 
 /// Tells this node's resources from those of every other daemon on the machine, the same after a restart.

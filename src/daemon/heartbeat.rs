@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::core::{Datagram, Identity, Instant, NodeId, Seq, Span};
+use crate::core::{Datagram, Identity, Incarnation, Instant, NodeId, Seq, Span};
 use crate::os::clock;
 use crate::os::links::Link;
 use crate::wire::{self, Keyring, Rejection};
@@ -28,6 +28,9 @@ pub struct Heartbeats {
     /// The newest authentic datagram, whether or not it counts.
     pub heard: Option<(Datagram, Instant)>,
     pub refused: Vec<Option<Refused>>,
+    /// The incarnation whose guard said that it resets its node; told once.
+    last_words: Option<Incarnation>,
+    last_words_told: Option<Incarnation>,
     /// The newest renewal that was answered, and the datagram that did.
     answered: Option<(Seq, Seq)>,
 }
@@ -35,7 +38,18 @@ pub struct Heartbeats {
 impl Heartbeats {
     pub fn new(links: Vec<Link>, keyring: Keyring, me: NodeId, identity: Identity) -> Heartbeats {
         let refused = links.iter().map(|_| None).collect();
-        Heartbeats { links, keyring, me, identity, sent: VecDeque::new(), heard: None, refused, answered: None }
+        Heartbeats {
+            links,
+            keyring,
+            me,
+            identity,
+            sent: VecDeque::new(),
+            heard: None,
+            refused,
+            last_words: None,
+            last_words_told: None,
+            answered: None,
+        }
     }
 
     /// Seals for each link, since the link is part of what is sealed, and sends. Never waits.
@@ -56,12 +70,26 @@ impl Heartbeats {
                 self.note(number, &datagram, now);
                 Some(datagram)
             }
+            Err(_) if self.hears_last_words(number, bytes) => None,
             Err(why) => {
                 self.links[number].note_rejected(why.kind());
                 self.refused[number] = Some(Refused { why, at: now });
                 None
             }
         }
+    }
+
+    /// Of the peer as it was heard last: those of an earlier life are old news.
+    fn hears_last_words(&mut self, number: usize, bytes: &[u8]) -> bool {
+        let words = wire::open_last_words(&self.keyring, self.me, number as u8, bytes);
+        let known = words.filter(|words| self.heard.is_some_and(|(datagram, _)| datagram.incarnation == *words));
+        self.last_words = known.or(self.last_words);
+        known.is_some()
+    }
+
+    /// Whether the peer's guard has said that it resets its node, since this was last asked. They come by every link.
+    pub fn take_last_words(&mut self) -> bool {
+        std::mem::replace(&mut self.last_words_told, self.last_words) != self.last_words
     }
 
     fn note(&mut self, number: usize, datagram: &Datagram, now: Instant) {

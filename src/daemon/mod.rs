@@ -13,6 +13,7 @@ mod armed;
 mod cut;
 mod drills;
 mod driver;
+mod enforcer;
 mod face;
 mod fencer;
 mod group;
@@ -37,6 +38,7 @@ use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
 pub use crate::fence::metadata_of;
 use crate::fence::{self, FenceError, FencePlan};
+use crate::guard::farewell::Farewell;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::manager::{self, Ending};
@@ -51,6 +53,7 @@ use crate::wire::Keyring;
 use armed::Armed;
 use cut::{Cut, cut_spec};
 use driver::{Driver, Sources};
+use enforcer::Enforcer;
 use face::Shown;
 use face::http::Http;
 use group::Executor;
@@ -82,6 +85,8 @@ pub struct DaemonOptions {
     pub log: String,
     /// The id of this boot; `None`: the kernel's. Nodes that share a kernel need one each.
     pub boot_id: Option<String>,
+    /// SIGUSR1 makes the loop panic, SIGUSR2 makes it hang: for tests of what guards against that.
+    pub test_hooks: bool,
 }
 
 /// Why the daemon does not run.
@@ -144,6 +149,7 @@ struct Parts {
     node: Node,
     journal: Journal,
     version: Version,
+    test_hooks: bool,
 }
 
 fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
@@ -190,6 +196,7 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
         node,
         journal: Journal::default(),
         version,
+        test_hooks: options.test_hooks,
     })
 }
 
@@ -240,7 +247,18 @@ fn tell_finding(file: &RecordFile) {
 }
 
 impl Parts {
+    /// What the guard says to the peer before it resets this node.
+    fn farewells(&self) -> Vec<Farewell> {
+        let link = |(number, link): (usize, &crate::config::Link)| Farewell {
+            from: link.addresses[self.me.index()].ip(),
+            to: link.addresses[self.me.peer().index()],
+            sealed: crate::wire::seal_last_words(&self.keyring, number as u8, self.me, self.identity.incarnation),
+        };
+        self.config.links.iter().enumerate().map(link).collect()
+    }
+
     fn run(self) -> anyhow::Result<()> {
+        let farewells = self.farewells();
         let start = |step| move |source| DaemonError::Start { step, source };
         let runtime = current_thread().map_err(start("start the loop"))?;
         let (inbox, notes) = mpsc::unbounded_channel();
@@ -254,8 +272,18 @@ impl Parts {
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
         let cut =
             Cut::prepare(cut_spec(&self.config, self.me), inbox.clone()).map_err(start("start the cut's thread"))?;
-        let executor =
-            Executor::new(&self.config, node, Arc::clone(&armed), past.clone(), cut.settled(), inbox.clone());
+        let group_of_node = Arc::new(group::group_of(&self.config, node));
+        let (boot, remains) = (self.identity.boot, group_of_node.remains());
+        let enforcer = Arc::new(Enforcer::open(&self.config, boot, &remains, &farewells)?);
+        let executor = Executor::new(
+            &self.config,
+            group_of_node,
+            Arc::clone(&armed),
+            Arc::clone(&enforcer),
+            past.clone(),
+            cut.settled(),
+            inbox.clone(),
+        );
         let options = ServerOptions {
             socket: self.config.control.socket.clone(),
             access: Access::new(self.config.control.read_group.clone(), self.config.control.command_group.clone()),
@@ -285,7 +313,8 @@ impl Parts {
         let plan = Arc::new(self.plan.with_journal(evidence));
         let probes =
             Probes { agents: prober::provable(&self.config, &plan), interval: self.config.fence.probe_interval };
-        let worker = Worker { faces, plan, probes, executor, options, journal, calls, inbox, signals };
+        let test_hooks = self.test_hooks;
+        let worker = Worker { faces, plan, probes, executor, options, journal, calls, inbox, signals, test_hooks };
         let worker = worker.start(fence_orders, group_orders)?;
         let notifier = Notifier::start().map_err(start("start the notify thread"))?;
         let driver = |links| Driver {
@@ -294,6 +323,7 @@ impl Parts {
             run_time: self.run_time,
             persister,
             armed,
+            enforcer,
             shown,
             cut,
             fencing,
@@ -370,6 +400,7 @@ struct Worker {
     calls: mpsc::Sender<crate::control::Call>,
     inbox: note::Inbox,
     signals: mpsc::UnboundedSender<Ending>,
+    test_hooks: bool,
 }
 
 impl Worker {
@@ -410,6 +441,9 @@ impl Worker {
         let _ = ready.send(Ok(()));
         tokio::spawn(server.run());
         tokio::spawn(forward_signals(self.signals));
+        if self.test_hooks {
+            tokio::spawn(forward_faults(self.inbox.clone()));
+        }
         prober::start(&self.plan, &self.probes.agents, self.probes.interval, &self.inbox);
         tokio::spawn(fencer::run(Arc::clone(&self.plan), fence_orders, self.inbox));
         self.executor.run(group_orders).await;
@@ -438,4 +472,19 @@ async fn forward_signals(end: mpsc::UnboundedSender<Ending>) {
             return;
         }
     }
+}
+
+/// SIGUSR1 and SIGUSR2, in a daemon that was started with test hooks.
+async fn forward_faults(inbox: note::Inbox) {
+    use note::{Fault, Note};
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut first), Ok(mut second)) = (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()))
+    else {
+        return tracing::error!("signals cannot be watched: the test hooks do nothing");
+    };
+    let fault = tokio::select! {
+        _ = first.recv() => Fault::Panic,
+        _ = second.recv() => Fault::Hang,
+    };
+    let _ = inbox.send(Note::Fault(fault));
 }

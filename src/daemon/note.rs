@@ -17,6 +17,8 @@ pub enum Note {
     NotReady(Option<String>),
     /// Whether clients get through.
     Clients(control::Clients),
+    /// Only of a daemon that was started with test hooks.
+    Fault(Fault),
     /// A write of the record took this long.
     Written { took: Span, error: Option<String> },
     /// A look at a fence agent.
@@ -41,6 +43,14 @@ impl Told {
     pub fn new(severity: Severity, kind: &'static str, text: impl Into<String>) -> Told {
         Told { severity, kind, text: text.into() }
     }
+}
+
+/// What a test has the loop do, to see who notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Panic,
+    /// Never comes back, as in a deadlock.
+    Hang,
 }
 
 /// The loop's inbox. Unbounded: what is sent answers an output of the core, and there are few of those.

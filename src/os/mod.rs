@@ -11,11 +11,15 @@
 //! | [`peer_uuid`] | the peer's machine as it last told it | **yes**: off the loop |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
 //! | [`net`] | addresses, their announcements, clients cut by netlink | no, but off the loop: another user of nftables may hold its lock |
+//! | [`shared`], [`bell`] | the page that daemon and guard share, and the bell between them | no |
+//! | [`sleeper`], [`netlink`] | for the guard: waiting, and messages to the kernel, without memory of their own | no |
+//! | [`watchdog`], [`reset`] | for the guard: the hardware watchdog, and the end | the reset may |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
 //!
 //! The loop that sends heartbeats and keeps the lease calls only what does not block (libraries rule 1).
 
+pub mod bell;
 pub mod clock;
 pub mod counters;
 pub mod disk;
@@ -26,14 +30,19 @@ pub mod log;
 pub mod machine;
 pub mod manager;
 pub mod net;
+pub mod netlink;
 pub mod notify;
 pub mod peer_uuid;
 pub mod record;
+pub mod reset;
 pub mod runtime;
 pub mod secret;
+pub mod shared;
+pub mod sleeper;
 pub mod slot;
 pub mod stall;
 mod sys;
+pub mod watchdog;
 
 #[cfg(test)]
 mod apart;

@@ -1,4 +1,4 @@
-//! The only unsafe code of the program: what tokio cannot check for us.
+//! What tokio cannot check for us.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -25,6 +25,10 @@ impl Cgroup {
         Cgroup(base.join(format!("resource-{plain}-{tag}")))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Moves a process in; its children follow.
     pub fn adopt(&self, pid: Pid) -> io::Result<()> {
         match fs::create_dir(&self.0) {

@@ -22,7 +22,7 @@ use crate::process::{
 use super::cgroup::{self, Cgroup};
 use super::output::{Pipe, pump, reopen};
 use super::search::{Found, find};
-use super::{Context, Pending, Resource, ResourceError, account};
+use super::{Context, Pending, Remains, Resource, ResourceError, account};
 
 /// What is kept of a command's output, to be told when it fails.
 const COMMAND_OUTPUT: usize = 4096;
@@ -384,6 +384,17 @@ impl Resource for Exec {
 
     fn set_token(&self, token: Token) {
         self.state().context.token = token;
+    }
+
+    /// What commands bring about need not be a process: only the status command tells, and the guard runs no commands.
+    fn remains(&self) -> Remains {
+        let hidden = if self.config.foreground { Vec::new() } else { vec![self.name.clone()] };
+        Remains {
+            marks: vec![self.mark("LEASEHOLD_RESOURCE"), self.mark("LEASEHOLD_COMMAND")],
+            cgroups: self.cgroup.iter().map(|cgroup| cgroup.path().to_owned()).collect(),
+            hidden,
+            ..Remains::default()
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::address::Address;
 use super::mount::Mount;
 use super::postgres::Postgres;
 use super::unit::Unit;
-use super::{Context, Exec, Failure, Resource, ResourceError};
+use super::{Context, Exec, Failure, Remains, Resource, ResourceError};
 
 /// The end of a stop.
 #[derive(Debug)]
@@ -220,6 +220,11 @@ impl Group {
     }
 
     /// The primary goes on under a newer token: commands from now on get it.
+    /// How the guard ends all of it.
+    pub fn remains(&self) -> Remains {
+        self.members.iter().fold(Remains::default(), |all, member| all.and(member.resource.remains()))
+    }
+
     pub fn set_token(&self, token: Token) {
         self.members.iter().for_each(|m| m.resource.set_token(token));
     }

@@ -23,6 +23,7 @@ mod stop;
 mod unit;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -116,6 +117,38 @@ pub trait Resource: Send + Sync + fmt::Debug {
     /// be acting (`Out`). Told before a start, and whenever it changes. For a resource that replicates by itself: with whom a
     /// primary must share each write, and how long a standby's data are known to be whole.
     fn set_standing(&self, _standing: Standing) {}
+    /// How the guard ends it and sees that nothing is left, without this daemon. What does not say so only this daemon
+    /// can see stopped: at the lease's end the guard then resets the node unless it did.
+    fn remains(&self) -> Remains {
+        Remains { hidden: vec![self.name().to_owned()], ..Remains::default() }
+    }
+}
+
+/// What is left of resources when nobody stops them, for the guard's emergency plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Remains {
+    /// Each process with one of these in its environment (`NAME=value`), with its group and its descendants.
+    pub marks: Vec<String>,
+    /// Control groups that are killed whole.
+    pub cgroups: Vec<PathBuf>,
+    /// Messages for netfilter that refuse the clients, ready to be sent, in their order.
+    pub cuts: Vec<Vec<u8>>,
+    /// Messages that take an address away, one each (`os::netlink::delete_address`).
+    pub addresses: Vec<Vec<u8>>,
+    /// Resources of which the guard cannot see whether they are stopped.
+    pub hidden: Vec<String>,
+}
+
+impl Remains {
+    /// Those of both.
+    pub fn and(mut self, more: Remains) -> Remains {
+        self.marks.extend(more.marks);
+        self.cgroups.extend(more.cgroups);
+        self.cuts.extend(more.cuts);
+        self.addresses.extend(more.addresses);
+        self.hidden.extend(more.hidden);
+        self
+    }
 }
 
 /// A resource that was up has failed for good.

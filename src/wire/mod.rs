@@ -27,7 +27,7 @@ mod tests;
 pub use describe::describe;
 pub use header::{MAX_DATAGRAM, MIN_VERSION, VERSION};
 pub use keyring::{KeyError, KeyId, Keyring};
-pub use seal::{open, seal, seal_by_successor};
+pub use seal::{open, open_last_words, seal, seal_by_successor, seal_last_words};
 
 /// Why a datagram was refused. Refused datagrams are counted by kind and are never contact (protocol section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

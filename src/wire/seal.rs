@@ -10,10 +10,11 @@ use minicbor::{Decoder, Encoder};
 use super::header::{HEADER, Header, NONCE, Parts, TAG, VERSION, place};
 use super::keyring::{Key, Keyring};
 use super::{Rejection, codec};
-use crate::core::{Datagram, NodeId};
+use crate::core::{Datagram, Incarnation, NodeId};
 
 /// More than any datagram of this version takes, so that sealing allocates once.
 const ROOM: usize = 512;
+const LAST_WORDS: &str = "leasehold last words 1";
 
 /// The bytes of `datagram` for this link, sealed with the first key. `datagram.sender` is the node that seals.
 pub fn seal(keyring: &Keyring, link: u8, datagram: &Datagram) -> Vec<u8> {
@@ -42,6 +43,28 @@ pub(super) fn with_entry(body: &[u8], write: impl FnOnce(&mut Encoder<&mut Vec<u
     bytes.extend_from_slice(&body[decoder.position()..]);
     write(&mut Encoder::new(&mut bytes));
     bytes
+}
+
+/// The last words of a node that its guard resets, sealed ahead of need. Its body is an array, where that of a datagram is
+/// a map: neither is ever taken for the other, and a peer that does not know them counts them as malformed.
+pub fn seal_last_words(keyring: &Keyring, link: u8, sender: NodeId, incarnation: Incarnation) -> Vec<u8> {
+    let key = keyring.sending();
+    seal_with(key, Header::ours(sender, link, key.id), &random_nonce(), |body| {
+        let mut encoder = Encoder::new(body);
+        let written = encoder.array(2).and_then(|e| e.str(LAST_WORDS)).and_then(|e| e.u64(incarnation.0));
+        written.map(drop).expect("writing to memory does not fail");
+    })
+}
+
+/// Whose last words these are; `None`: they are none, or not the peer's over this link. For people: they may be late or
+/// sent again, and are no sign of life.
+pub fn open_last_words(keyring: &Keyring, me: NodeId, link: u8, bytes: &[u8]) -> Option<Incarnation> {
+    let parts = Parts::split(bytes).ok()?;
+    let body = unseal(keyring.find(parts.header.key)?, &parts).ok()?;
+    let from_peer = (parts.header.sender, parts.header.link) == (place(me.peer()), link);
+    let mut decoder = Decoder::new(&body);
+    let ours = decoder.array().ok()? == Some(2) && decoder.str().ok()? == LAST_WORDS;
+    decoder.u64().ok().map(Incarnation).filter(|_| from_peer && ours)
 }
 
 fn random_nonce() -> [u8; NONCE] {

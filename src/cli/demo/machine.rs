@@ -24,11 +24,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::bmc::Power;
 use super::procs::{Process, descendants};
+use super::world::Guarding;
 use crate::cli::args::DemoMachine;
 use crate::cli::exit::Exit;
 
 /// What the demo writes to have the daemon started (again).
 const START_DAEMON: &str = "daemon";
+/// The same for the guard.
+const START_GUARD: &str = "guard";
 /// A machine has no work of its own: killing what it has takes milliseconds.
 const OFF_LIMIT: Duration = Duration::from_secs(10);
 
@@ -51,6 +54,7 @@ async fn live(options: &DemoMachine) -> anyhow::Result<()> {
         tokio::select! {
             order = orders.recv() => match order.as_deref() {
                 Some(START_DAEMON) => start_daemon(options)?,
+                Some(START_GUARD) => start_guard(options)?,
                 Some(other) => bail!("an order that is none: {other}"),
                 None => return Ok(()),
             },
@@ -74,11 +78,30 @@ fn start_daemon(options: &DemoMachine) -> anyhow::Result<()> {
     let home = options.directory.join(&options.node);
     let log = log(&home)?;
     let mut daemon = Command::new(std::env::current_exe()?);
-    daemon.args(["daemon", "--node", &options.node, "--boot-id", &options.boot_id, "--log", &options.log]);
+    daemon.args([
+        "daemon",
+        "--test-hooks",
+        "--node",
+        &options.node,
+        "--boot-id",
+        &options.boot_id,
+        "--log",
+        &options.log,
+    ]);
     daemon.arg("--config").arg(home.join("leasehold.toml"));
     daemon.env("NOTIFY_SOCKET", home.join("notify")).env_remove("LEASEHOLD_SOCKET");
     daemon.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     daemon.spawn().context("starting the daemon").map(drop)
+}
+
+fn start_guard(options: &DemoMachine) -> anyhow::Result<()> {
+    let home = options.directory.join(&options.node);
+    let log = log(&home)?;
+    let mut guard = Command::new(std::env::current_exe()?);
+    guard.args(["guard", "--boot-id", &options.boot_id, "--runtime"]).arg(home.join("run"));
+    guard.arg("--on-reset").arg(home.join("reset"));
+    guard.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    guard.spawn().context("starting the guard").map(drop)
 }
 
 fn log(home: &Path) -> anyhow::Result<File> {
@@ -113,6 +136,7 @@ pub struct Case {
     pub directory: PathBuf,
     pub node: String,
     pub log: String,
+    pub guarding: Guarding,
 }
 
 impl Machine {
@@ -131,6 +155,9 @@ impl Machine {
         let pid = Pid::from_child(&child);
         let ended = watch_end(child, off);
         let mut machine = Machine { pid, orders, ended };
+        if case.guarding == Guarding::Process {
+            machine.start_guard()?;
+        }
         machine.start_daemon()?;
         Ok(machine)
     }
@@ -141,6 +168,14 @@ impl Machine {
     /// The machine is off.
     pub fn start_daemon(&mut self) -> anyhow::Result<()> {
         writeln!(self.orders, "{START_DAEMON}").context("the machine is off")
+    }
+
+    /// Starts the guard, as a service manager does after it has ended.
+    ///
+    /// # Errors
+    /// The machine is off.
+    pub fn start_guard(&mut self) -> anyhow::Result<()> {
+        writeln!(self.orders, "{START_GUARD}").context("the machine is off")
     }
 
     /// Everything that runs on it.

@@ -202,6 +202,14 @@ impl Pair {
         self.process(node, "daemon")
     }
 
+    /// The running guard of a machine.
+    ///
+    /// # Errors
+    /// The machine is off, or no guard runs on it.
+    pub fn guard(&self, node: NodeId) -> anyhow::Result<Process> {
+        self.process(node, "guard")
+    }
+
     /// The running service of a machine.
     ///
     /// # Errors

@@ -82,6 +82,14 @@ pub enum Fencing {
     Ipmi,
 }
 
+/// Whether each machine has a guard beside its daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarding {
+    None,
+    /// It would reset the machine, of which these are only the processes: it writes `reset` into the node's directory.
+    Process,
+}
+
 /// What a world is made of.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -89,6 +97,7 @@ pub struct Plan {
     pub program: PathBuf,
     pub timing: Timing,
     pub fencing: Fencing,
+    pub guarding: Guarding,
     pub first: FirstShooter,
     pub after: PromoteAfter,
     /// Filter of the daemons' logs.
@@ -104,6 +113,7 @@ impl Plan {
             program,
             timing,
             fencing,
+            guarding: Guarding::None,
             first: FirstShooter::Primary,
             after: PromoteAfter::Fence,
             log: "info".to_owned(),
@@ -216,6 +226,7 @@ impl World {
             directory: self.directory().to_owned(),
             node: name(node).to_owned(),
             log: self.plan.log.clone(),
+            guarding: self.plan.guarding,
         };
         self.keeper.switch_on(node, || Machine::switch_on(&case, &boot_id, off))
     }
@@ -265,6 +276,10 @@ impl World {
             PromoteAfter::Fence => "fence",
             PromoteAfter::FenceAndLease => "fence+lease",
         };
+        let process = match self.plan.guarding {
+            Guarding::None => "none",
+            Guarding::Process => "required",
+        };
         let mut text = format!(
             "[cluster]\nname = \"demo\"\nkey = {key}\ndata = \"shared\"\n\n",
             key = quoted(&self.directory().join("key"))
@@ -279,7 +294,7 @@ impl World {
         }
         text += &format!(
             "[heartbeat]\ninterval = \"{}ms\"\ndead_after = \"{}ms\"\n\n[lease]\npause = \"{}ms\"\n\n\
-             [guard]\nwatchdog = \"none\"\nreset = \"200ms\"\n\n[fence]\nfirst = \"{first}\"\nhead_start = \"{}ms\"\n\n",
+             [guard]\nprocess = \"{process}\"\nwatchdog = \"none\"\nreset = \"200ms\"\n\n[fence]\nfirst = \"{first}\"\nhead_start = \"{}ms\"\n\n",
             t.interval_ms, t.dead_after_ms, t.pause_ms, t.head_start_ms
         );
         BOTH.iter().for_each(|target| text += &self.agent(*target));

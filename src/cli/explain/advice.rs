@@ -100,9 +100,9 @@ fn interruption(checked: &Checked) -> Option<Advice> {
 }
 
 fn watchdog(config: &Config) -> Option<Advice> {
-    let gains =
-        "a node that hangs is reset within its lease (A3), as soon as the program feeds one: this version does not";
-    config.timing.watchdog.is_none().then(|| advice(gains, "plan for a hardware watchdog (`wdctl` shows it)"))
+    let gains = "a node that hangs is reset within its lease (A3)";
+    let change = "write `watchdog = \"auto\"` in [guard], on machines that have one (`wdctl` shows it)";
+    config.timing.watchdog.is_none().then(|| advice(gains, change))
 }
 
 fn power_on(config: &Config) -> Option<Advice> {

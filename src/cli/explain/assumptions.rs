@@ -65,7 +65,7 @@ pub const HARDWARE_WATCHDOG: Id = Id::A(3);
 pub const DRIFT: Id = Id::A(4);
 pub const PAUSES: Id = Id::A(5);
 pub const STOPS: Id = Id::A(6);
-pub const DAEMON_RUNS: Id = Id::A(7);
+pub const GUARD_RUNS: Id = Id::A(7);
 pub const TOKEN_CHECKED: Id = Id::A(8);
 pub const TAKE_IS_ATOMIC: Id = Id::A(9);
 pub const SCOPE_COVERS: Id = Id::A(10);
@@ -117,9 +117,9 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         "a resource may act after the lease",
     ),
     assumption(
-        DAEMON_RUNS,
-        "While resources are up, the daemon runs, or is started again before the lease ends: it is what stops them. There is \
-         no guard process in this version.",
+        GUARD_RUNS,
+        "The guard runs while resources are up: it ends what a daemon that is dead, stopped or starved leaves running, and \
+         resets the node where that is not seen to be gone in time.",
         "resources may act after the lease",
     ),
     assumption(
@@ -216,8 +216,8 @@ pub const GUARANTEES: &[Guarantee] = &[
         "S2",
         "A take-over from a paired primary with `promote.after = \"fence+lease\"` makes resources active on both not even where \
          a device lied or an operator confirmed wrongly.",
-        &[HARDWARE_WATCHDOG, DRIFT, PAUSES, STOPS, DAEMON_RUNS, KEY_SECRET, NO_OTHER_STARTER, STOPPED_IS_TRUE],
-        &[Id::M(3), Id::M(5), Id::M(6), Id::M(7)],
+        &[HARDWARE_WATCHDOG, DRIFT, PAUSES, STOPS, GUARD_RUNS, KEY_SECRET, NO_OTHER_STARTER, STOPPED_IS_TRUE],
+        &[Id::M(3), Id::M(5), Id::M(6), Id::M(7), Id::M(10)],
     ),
     guarantee(
         Id::G(3),
@@ -315,6 +315,12 @@ pub const MECHANISMS: &[Mechanism] = &[
         "A silent peer is probed, then fenced, again and again, the second shooter later than the first.",
         "src/core/fencing.rs",
         &["tests/spec/standby.rs", "tests/spec/joining.rs"],
+    ),
+    mechanism(
+        Id::M(10),
+        "A second process holds the deadline too: it cuts, kills, looks, and resets the node, without the daemon.",
+        "src/guard/run.rs",
+        &["tests/guard.rs", "tests/guard/alone.rs"],
     ),
 ];
 

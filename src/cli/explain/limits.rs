@@ -63,7 +63,7 @@ pub fn breaks(config: &Config) -> Vec<String> {
     let starter =
         "something else starts a resource on the standby (A18), or one is reported as stopped and is not (A19)";
     let timing = "the old primary stands still unseen by its clock, such as by its hypervisor (A5), its clock drifts (A4), its stop takes \
-                  longer (A6), or its daemon does not run (A7): it acts after its lease, wherever nothing is revoked";
+                  longer (A6), or neither its daemon nor its guard runs (A7): it acts after its lease, wherever nothing is revoked";
     let timing = (!matches!(config.fence.plan, Plan::Node { .. })).then(|| timing.to_string());
     device.into_iter().chain(timing).chain([wrong.to_string(), starter.to_string()]).collect()
 }

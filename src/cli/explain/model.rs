@@ -7,7 +7,7 @@ use super::assumptions::{self as a, Assumption, GUARANTEES, Id};
 use super::limits;
 use super::protection::{self, Carrier};
 use crate::config::arithmetic::{Bounds, Reach};
-use crate::config::{Checked, Config};
+use crate::config::{Checked, Config, GuardProcess};
 use crate::core::{DataModel, Plan, Span};
 
 /// Everything that `explain` says about one configuration.
@@ -125,7 +125,7 @@ fn assumed(checked: &Checked, resources: &[ResourceCase]) -> Vec<Assumed> {
         ids.extend([a::DEVICES_REACHABLE, a::SETTLE_HOLDS]);
     }
     if protection::waits_for_lease(&checked.config) {
-        ids.extend([a::HARDWARE_WATCHDOG, a::DRIFT, a::PAUSES, a::STOPS, a::DAEMON_RUNS]);
+        ids.extend([a::HARDWARE_WATCHDOG, a::DRIFT, a::PAUSES, a::STOPS, a::GUARD_RUNS]);
     }
     ids.sort();
     ids.dedup();
@@ -152,10 +152,11 @@ fn not_met(checked: &Checked, id: Id) -> Option<String> {
         (!names.is_empty()).then_some(names)
     };
     match id {
-        a::HARDWARE_WATCHDOG => Some(match checked.config.timing.watchdog {
-            None => "no hardware watchdog".into(),
-            Some(w) => format!("a hardware watchdog of {w} is planned for, but nothing feeds it in this version"),
-        }),
+        a::HARDWARE_WATCHDOG => checked.config.timing.watchdog.is_none().then(|| "no hardware watchdog".into()),
+        a::GUARD_RUNS => match checked.config.guard.process {
+            GuardProcess::Required => None,
+            GuardProcess::None => Some("no guard: `process = \"none\"` in [guard]".into()),
+        },
         a::PAUSES => nodes(checked.surroundings.is_virtual)
             .map(|names| format!("virtual: {names}; a hypervisor may pause its guest unseen, for any time")),
         a::DEVICES_REACHABLE => nodes(checked.surroundings.host_power)

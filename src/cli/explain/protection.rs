@@ -88,7 +88,7 @@ pub fn waits_for_lease(config: &Config) -> bool {
 
 /// What safety assumes here, in the order of the ids.
 pub fn assumes(config: &Config, resource: &Resource) -> Vec<Id> {
-    let lease = [a::HARDWARE_WATCHDOG, a::DRIFT, a::PAUSES, a::STOPS, a::DAEMON_RUNS];
+    let lease = [a::HARDWARE_WATCHDOG, a::DRIFT, a::PAUSES, a::STOPS, a::GUARD_RUNS];
     let of_plan: Vec<Id> = match config.fence.plan {
         Plan::Node { .. } => vec![a::DEVICES_TELL_THE_TRUTH, a::TARGETS_RIGHT],
         Plan::Exclusive => vec![a::DEVICES_TELL_THE_TRUTH, a::TAKE_IS_ATOMIC, a::SCOPE_COVERS, a::TARGETS_RIGHT],

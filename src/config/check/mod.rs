@@ -13,7 +13,7 @@ mod secret_files;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::checked::{Config, Control, Fence, Node, Paths};
+use super::checked::{Config, Control, Fence, Guard, GuardProcess, Node, Paths};
 use super::diagnostics::Finding;
 use super::raw::{PerNode, Raw};
 use super::timing::{self, Arithmetic};
@@ -34,6 +34,8 @@ const POWER_ON_LIMIT: u32 = 3;
 const PROBE_INTERVAL: Span = Span::from_secs(60);
 const PROBE_LEAST: Span = Span::from_secs(5);
 const PROBE_MOST: Span = Span::from_secs(3600);
+/// The kernel's name of the first watchdog; `/dev/watchdog` is an old name of the same.
+const WATCHDOG: &str = "/dev/watchdog0";
 
 /// Checks everything. `None`: an error was found.
 pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
@@ -64,6 +66,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
         nodes: nodes?,
         links,
         timing,
+        guard: guard(raw),
         fence: fence(raw, plan, agents, probe_interval),
         resources,
         service: resources::service(&raw.service, f),
@@ -73,6 +76,12 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     };
     config.digest = digest::of(&config);
     Some((config, arithmetic))
+}
+
+/// Required unless written otherwise: what nobody enforces is no lease.
+fn guard(raw: &Raw) -> Guard {
+    let device = raw.timing.guard_device.given().map_or_else(|| PathBuf::from(WATCHDOG), |at| at.value.clone());
+    Guard { process: raw.timing.guard_process.value_or(GuardProcess::Required), device }
 }
 
 fn fence(raw: &Raw, plan: crate::core::Plan, agents: Vec<super::checked::Agent>, probe_interval: Span) -> Fence {
