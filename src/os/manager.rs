@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-
 use zbus::{Connection, OwnedObjectPath, Proxy};
 
 const BUS: &str = "org.freedesktop.systemd1";
