@@ -42,13 +42,11 @@ fn a_pair_from_the_package_survives_what_happens_to_it() {
     let mut failed = Vec::new();
     let mut lab = None;
     for scenario in chosen() {
-        let begun = clock::now();
-        let ended = play(&mut lab, scenario, &mut times);
-        println!("{:>7} ms  {}", clock::now().since(begun).0 / 1_000_000, scenario.name);
-        if let Err(error) = ended {
+        if let Err(error) = play(&mut lab, scenario, &mut times) {
             // What it left is no place for the next one.
             let state = lab.take().map(|lab| lab.described()).unwrap_or_default();
             failed.push(format!("{}: {error:#}\n{state}", scenario.name));
+            println!(" FAILED     {}: {error:#}", scenario.name);
         }
     }
     let table = times::table(&times);
@@ -79,9 +77,12 @@ fn play(lab: &mut Option<Lab>, scenario: &Scenario, times: &mut Vec<Failover>) -
     }
     let lab = lab.as_mut().expect("it was made above");
     let primary = lab.until_whole()?;
+    let begun = clock::now();
     (scenario.play)(lab, primary, times)?;
     lab.mend().context("afterwards")?;
-    lab.ledger.judge()
+    lab.ledger.judge()?;
+    println!("{:>7} ms  {}", clock::now().since(begun).0 / 1_000_000, scenario.name);
+    Ok(())
 }
 
 /// From two bare machines and a package to a pair that serves.

@@ -83,6 +83,7 @@ on_host() {
     local leader host=$1
     shift
     leader=$(leader_of "$host") || die "$host is off"
+    ! grep -qsx 1 "$(power_group "$host")/cgroup.freeze" || die "$host stands still"
     # Among the host's processes: a power cut ends it, too.
     (
         echo $BASHPID >"$(power_group "$host")/cgroup.procs"
