@@ -28,8 +28,10 @@ mkdir -p target/lab/deb
 exec 9>"target/lab/deb/$digest.lock"
 flock 9
 if [ ! -e "$folder/first" ]; then
+    # The packages of earlier builds are of no use to anybody.
+    find target/lab/deb -mindepth 1 -maxdepth 1 -type d -mmin +60 -exec rm -rf {} +
     rm -rf "$folder"
-    built=$(packaging/build-deb.sh --binary "$binary" --out "$folder" | tail -1)
+    built=$(packaging/build-deb.sh --binary "$binary" --out "$folder" --compressor gzip | tail -1)
     ln -s "$(basename "$built")" "$folder/first"
 fi
 first=$folder/$(readlink "$folder/first")

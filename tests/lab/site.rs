@@ -113,11 +113,13 @@ impl Lab {
             ["eth0", "eth1", "eth2"].into_iter().try_for_each(|interface| self.cable(host, interface, "up"))?;
             // Where there is no such table, there is nothing to take away.
             let _ = self.in_network_of(host, &["nft", "delete table netdev deaf"]);
-            if !self.is_on(host)? {
-                self.power_on(host)?;
-            }
         }
-        self.until_whole()
+        self.until("the pair is whole again", |lab| {
+            // An attempt that was under way when its BMC came back may have switched off what had just been switched on.
+            let off = HOSTS.into_iter().filter(|host| matches!(lab.is_on(host), Ok(false)));
+            off.for_each(|host| drop(lab.power_on(host)));
+            lab.whole()
+        })
     }
 
     /// What the daemon of a host says of itself; `None` where none answers.

@@ -1,8 +1,8 @@
 //! How long the service was away, and with what it passed: silence, fence, start.
 //!
 //! ```text
-//!   fault            peer-lost             proof-obtained        first write of the other node
-//!     |--- silence ------|------- fence ---------|------- start --------|
+//!   fault     the reading or fencing that proved it     proof-obtained     first write of the other node
+//!     |--- silence ---------|------------ fence --------------|-------- start -------|
 //! ```
 
 use std::fmt::Write as _;
@@ -43,12 +43,15 @@ impl Failover {
     pub fn measure(scenario: &'static str, fault: Moment, lab: &Lab, host: &str, first: &Line) -> Failover {
         let total = Instant(first.boottime_ns).since(fault.boot);
         let decisions = lab.decisions(host);
-        let after = |kind: &str| {
-            let found = decisions.iter().find(|d| d.kind == kind && d.at >= fault.wall)?;
-            u64::try_from(found.at.as_nanosecond() - fault.wall.as_nanosecond()).ok().map(Span)
-        };
-        let parts = after("peer-lost").zip(after("proof-obtained"));
-        let parts = parts.map(|(lost, proven)| [lost, proven.minus(lost), total.minus(proven)]);
+        let since = |at: Timestamp| u64::try_from(at.as_nanosecond() - fault.wall.as_nanosecond()).ok().map(Span);
+        let mut told = decisions.iter().filter_map(|d| Some((d.kind.as_str(), since(d.at)?)));
+        let mut asked = None;
+        let proven = told.find_map(|(kind, after)| {
+            // A reading of the power alone may be the proof; else it is the last attempt.
+            asked = if matches!(kind, "probe-started" | "attempt-started") { Some(after) } else { asked };
+            (kind == "proof-obtained").then_some(after)
+        });
+        let parts = asked.zip(proven).map(|(asked, proven)| [asked, proven.minus(asked), total.minus(proven)]);
         Failover { scenario, total, parts }
     }
 }
