@@ -77,6 +77,7 @@ fn play(lab: &mut Option<Lab>, scenario: &Scenario, times: &mut Vec<Failover>) -
     }
     let lab = lab.as_mut().expect("it was made above");
     let primary = lab.until_whole()?;
+    lab.until("the service writes", |lab| lab.ledger.last().map(drop))?;
     let begun = clock::now();
     (scenario.play)(lab, primary, times)?;
     lab.mend().context("afterwards")?;

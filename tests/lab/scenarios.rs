@@ -1,6 +1,5 @@
 //! What is played in the laboratory. Each begins with a whole pair and ends with one; the ledger is judged after each.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -74,9 +73,7 @@ fn kill_daemon(lab: &Lab, host: &str) -> anyhow::Result<()> {
 
 /// What apt does at an upgrade, with a package whose version is higher.
 fn upgrade(lab: &Lab, host: &str) -> anyhow::Result<()> {
-    let (first, next) = (super::site::package(&[])?, super::site::package(&["--next"])?);
-    lab.put(&first, host, "/root/first.deb")?;
-    lab.put(&next, host, "/root/next.deb")?;
+    lab.put(&super::site::package(&["--next"])?, host, "/root/next.deb")?;
     lab.on(host, &["dpkg", "--install", "/root/next.deb"])?;
     let version = lab.on(host, &["dpkg-query", "--show", "--showformat=${Version}", "leasehold"])?;
     ensure!(version.ends_with("+next"), "{version} is installed");
@@ -271,7 +268,7 @@ fn power_cut_of_both(lab: &mut Lab, order: [&'static str; 2]) -> anyhow::Result<
 fn remove_and_reinstall(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
     let remove = |lab: &Lab| lab.on(primary, &["apt-get", "-qq", "-y", "remove", "leasehold"]).map(drop);
     times.push(taken_over(lab, "removal of the primary's package", primary, remove)?);
-    lab.put(Path::new(&super::site::package(&[])?), primary, "/root/again.deb")?;
+    lab.put(&super::site::package(&[])?, primary, "/root/again.deb")?;
     lab.on(primary, &["apt-get", "-qq", "-y", "install", "/root/again.deb"])?;
     lab.on(primary, &["systemctl", "--quiet", "enable", "--now", "leasehold"])?;
     lab.until_whole().map(drop)
