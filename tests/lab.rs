@@ -105,7 +105,8 @@ fn write(table: &str) -> anyhow::Result<()> {
         "# Failover times\n\nWritten by `LEASEHOLD_LAB_WRITE=1 cargo test --test lab` on {}: two hosts in containers (systemd), \
          the package,\nipmi_sim as their BMCs, the configuration of config/leasehold.toml (`dead_after` 1.5 s), kernel {}. The \
          service\nwrites a line each 10 ms; `total` is from the fault to the first line of the other node. Parts are medians; `-` \
-         where\nnothing was lost or fenced.\n\n{table}",
+         where\nnothing was lost or fenced. `silence` lasts until the reading or the attempt that brought the proof began: D/2 where a\n\
+         reading suffices (the power is off), D and the head start L where the standby has to shoot.\n\n{table}",
         clock::wall().strftime("%F"),
         kernel.trim()
     );

@@ -39,6 +39,7 @@ pub const ALL: &[Scenario] = &[
     short("SIGKILL of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, kill_daemon)),
     short("upgrade of the standby's package", |lab, primary, _| undisturbed(lab, peer_of(primary), upgrade)),
     short("upgrade of the primary's package", |lab, primary, _| undisturbed(lab, primary, upgrade)),
+    short("upgrade to a version that refuses the configuration", refused_upgrade),
     short("stop of the primary's daemon", stop_primary),
     short("stop of the standby's daemon", stop_standby),
     short("reboot of the primary", reboot_primary),
@@ -77,6 +78,20 @@ fn upgrade(lab: &Lab, host: &str) -> anyhow::Result<()> {
     lab.on(host, &["dpkg", "--install", "/root/next.deb"])?;
     let version = lab.on(host, &["dpkg-query", "--show", "--showformat=${Version}", "leasehold"])?;
     ensure!(version.ends_with("+next"), "{version} is installed");
+    Ok(())
+}
+
+/// The old daemon stays: while none runs, nothing renews the lease.
+fn refused_upgrade(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
+    const FILE: &str = "/etc/leasehold/leasehold.toml";
+    let (daemon, begun) = (lab.daemon(primary)?, token(lab)?);
+    lab.on(primary, &["cp", "--archive", FILE, "/root/right.toml"])?;
+    lab.on(primary, &["sed", "-i", "1i nonsense = 1", FILE])?;
+    upgrade(lab, primary)?;
+    lab.on(primary, &["cp", "--archive", "/root/right.toml", FILE])?;
+    ensure!(lab.daemon(primary)? == daemon, "the daemon was replaced by one that does not start");
+    lab.until_whole()?;
+    ensure!(token(lab)? == begun, "the token has changed");
     Ok(())
 }
 
