@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package from a finished release binary, with dpkg-deb alone.
 #
-#   packaging/build-deb.sh [--binary PATH] [--out FOLDER] [--keep-root FOLDER]
+#   packaging/build-deb.sh [--binary PATH] [--out FOLDER] [--keep-root FOLDER] [--compressor NAME]
 #
 # The same commit and toolchain give the same bytes: times come from the commit, owners are root, the order is dpkg-deb's.
 # Prints the path of the package on its last line.
@@ -11,6 +11,8 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 binary=target/release/leasehold
 out=target/debian
 root=
+# What every dpkg of the last ten years reads; the laboratory, which builds often, takes a faster one.
+compressor=xz
 
 fail() {
     echo "build-deb: $*" >&2
@@ -18,11 +20,12 @@ fail() {
 }
 
 while [ $# -gt 0 ]; do
-    [ $# -ge 2 ] || fail "usage: build-deb.sh [--binary PATH] [--out FOLDER] [--keep-root FOLDER]"
+    [ $# -ge 2 ] || fail "usage: build-deb.sh [--binary PATH] [--out FOLDER] [--keep-root FOLDER] [--compressor NAME]"
     case "$1" in
     --binary) binary=$2 ;;
     --out) out=$2 ;;
     --keep-root) root=$2 ;;
+    --compressor) compressor=$2 ;;
     *) fail "unknown option $1" ;;
     esac
     shift 2
@@ -123,5 +126,5 @@ write_control
 find "$root" -depth -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
 package=$out/leasehold_${version}_${architecture}.deb
-dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null
+dpkg-deb --root-owner-group "-Z$compressor" --build "$root" "$package" >/dev/null
 echo "$package"

@@ -153,6 +153,16 @@ fn a_one_way_link_says_which_way() {
     golden("one-way-link", &status);
 }
 
+/// A peer that was just starting said so in its last words; then its power went.
+#[test]
+fn a_silent_peer_is_called_silent_whatever_it_said_last() {
+    let mut status = silent(healthy(), 90_000);
+    status.peer.said.as_mut().unwrap().hears_us = false;
+    assert_eq!(findings(&status)[0].text, "plover is silent for 1m 30s");
+    status.links[0].flow = Flow::InOnly;
+    assert_eq!(findings(&status)[0].text, "we hear plover, it does not hear us: no contact");
+}
+
 #[test]
 fn different_configurations_block_and_are_shown() {
     let mut status = healthy();

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
 /// A secret by name, to be found nowhere.
 pub struct Marker {
     pub what: &'static str,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Marker {

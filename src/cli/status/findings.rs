@@ -149,7 +149,8 @@ fn contact(status: &Status) -> Option<Finding> {
     let peer = &status.peer;
     let silence = age(peer.silence_ms.unwrap_or(0));
     let level = if status.me.role == Role::Primary { Level::Warn } else { Level::Bad };
-    let deaf = peer.said.as_ref().is_some_and(|said| !said.hears_us);
+    // What it said last may be long ago: only a link on which it is heard now shows that it does not hear us.
+    let deaf = status.links.iter().any(|link| link.flow == Flow::InOnly);
     Some(match peer.contact {
         Contact::Never => Finding::new(level, format!("{} was never heard by this daemon", peer.name)),
         Contact::Lost if deaf => Finding::new(level, format!("we hear {}, it does not hear us: no contact", peer.name)),

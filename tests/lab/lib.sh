@@ -1,0 +1,150 @@
+# shellcheck shell=bash
+# What the commands of the laboratory share: its names, its namespaces, its hosts. Sourced, never run.
+#
+#   namespace net     three bridges: lan, direct, fence; both BMCs live at the fence bridge
+#   namespace HOST    eth0 at lan, eth1 at direct, eth2 at fence: where the host's container boots
+#   namespace client  eth0 at lan
+#
+# The addresses are those of config/leasehold.toml. Nothing is visible outside of the namespaces.
+
+hosts=(heron plover)
+lab_root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+project=$(dirname "$(dirname "$lab_root")")
+labs=$project/target/lab/run
+export PATH=$PATH:/usr/sbin:/sbin
+
+die() {
+    echo "lab: $*" >&2
+    exit 1
+}
+
+# Everything of the laboratory called $1 has its name from here.
+use_lab() {
+    name=$1
+    [[ $name =~ ^[a-z0-9-]{1,24}$ ]] || die "a laboratory's name is lower case, digits and '-', not '$name'"
+    state=$labs/$name
+}
+
+netns() {
+    echo "leasehold-$name-$1"
+}
+
+# Runs a command in a namespace, without the mount namespace that `ip netns exec` makes.
+within() {
+    local where=$1
+    shift
+    nsenter --net="/run/netns/$(netns "$where")" -- "$@"
+}
+
+number_of() {
+    case $1 in
+    heron) echo 1 ;;
+    plover) echo 2 ;;
+    *) die "there is no host $1, only ${hosts[*]}" ;;
+    esac
+}
+
+# Both trees in which a container keeps its processes: a host of its own in each, so that two do not meet.
+control_groups() {
+    local mount
+    for mount in /sys/fs/cgroup/unified /sys/fs/cgroup/systemd /sys/fs/cgroup; do
+        [ -e "$mount/cgroup.procs" ] && echo "$mount/leasehold-$name-$1"
+    done
+}
+
+# The one that can kill: of version 2.
+power_group() {
+    local group
+    for group in $(control_groups "$1"); do
+        [ -e "$(dirname "$group")/cgroup.controllers" ] && echo "$group" && return
+    done
+    die "this machine has no control groups of version 2"
+}
+
+# The host's power: whether any process of it lives.
+is_on() {
+    grep -qs '^populated 1$' "$(power_group "$1")/cgroup.events"
+}
+
+# The init process of a host that runs, as seen from here.
+leader_of() {
+    local supervisor child children
+    supervisor=$(cat "$state/$1/supervisor" 2>/dev/null) || return 1
+    grep -qzFs -- "--directory=$state/$1/root" "/proc/$supervisor/cmdline" || return 1
+    read -ra children <"/proc/$supervisor/task/$supervisor/children"
+    for child in "${children[@]}"; do
+        [ "$(readlink "/proc/$child/ns/pid")" != "$(readlink /proc/self/ns/pid)" ] && echo "$child" && return
+    done
+    return 1
+}
+
+# Runs a command on a host, as root.
+on_host() {
+    local leader host=$1
+    shift
+    leader=$(leader_of "$host") || die "$host is off"
+    ! grep -qsx 1 "$(power_group "$host")/cgroup.freeze" || die "$host stands still"
+    # Among the host's processes: a power cut ends it, too.
+    (
+        echo $BASHPID >"$(power_group "$host")/cgroup.procs"
+        enter "$leader" "$@"
+    )
+}
+
+enter() {
+    local leader=$1
+    shift
+    exec nsenter --target "$leader" --mount --uts --ipc --net --pid --cgroup -- env -i \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 "$@"
+}
+
+# Until the service manager of a host has started all it has to.
+until_booted() {
+    local look leader
+    for ((look = 0; look < 600; look++)); do
+        if leader=$(leader_of "$1") && [ -e "/proc/$leader/root/run/systemd/private" ] &&
+            on_host "$1" systemctl is-system-running --wait >/dev/null 2>&1; then
+            return
+        fi
+        # Degraded is booted as well: which unit has failed is for the tests to say.
+        if [ -n "${leader:-}" ] && [ "$(on_host "$1" systemctl is-system-running 2>/dev/null)" = degraded ]; then
+            return
+        fi
+        sleep 0.1
+    done
+    die "$1 did not boot: $(tail -5 "$state/$1/console")"
+}
+
+# Whatever is left of a laboratory goes, also of one whose making was cut off.
+take_down() {
+    local host pid group space
+    for host in "${hosts[@]}"; do
+        pid=$(cat "$state/bmc-$host/pid" 2>/dev/null || true)
+        if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$state/bmc-$host" ]; then
+            kill -KILL "$pid"
+        fi
+        if [ -e "$(power_group "$host")/cgroup.kill" ]; then
+            echo 1 >"$(power_group "$host")/cgroup.kill"
+        fi
+        until ! is_on "$host"; do sleep 0.02; done
+        for group in $(control_groups "$host"); do
+            [ ! -e "$group" ] || find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
+        done
+        umount --quiet --lazy "$state/$host/root" 2>/dev/null || true
+    done
+    for space in net client "${hosts[@]}"; do
+        [ ! -e "/run/netns/$(netns "$space")" ] || ip netns delete "$(netns "$space")"
+    done
+    umount --quiet --lazy "$state/disk" 2>/dev/null || true
+    rm -rf --one-file-system "$state"
+}
+
+# A laboratory whose owner has died is nobody's.
+take_down_orphans() {
+    local folder owner
+    for folder in "$labs"/*/; do
+        [ -e "$folder/owner" ] || continue
+        owner=$(cat "$folder/owner")
+        [ "$owner" = nobody ] || [ -e "/proc/$owner" ] || (use_lab "$(basename "$folder")" && take_down)
+    done
+}

@@ -1,0 +1,108 @@
+//! How long the service was away, and with what it passed: silence, fence, start.
+//!
+//! ```text
+//!   fault     the reading or fencing that proved it     proof-obtained     first write of the other node
+//!     |--- silence ---------|------------ fence --------------|-------- start -------|
+//! ```
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use leasehold::cli::demo::history::Line;
+use leasehold::core::{Instant, Span};
+use leasehold::os::clock;
+
+use super::site::Lab;
+
+/// The moment of a fault, on both clocks: decisions carry the wall's, writes that of the boot.
+#[derive(Clone, Copy)]
+pub struct Moment {
+    boot: Instant,
+    wall: Timestamp,
+}
+
+impl Moment {
+    pub fn now() -> Moment {
+        Moment { boot: clock::now(), wall: clock::wall() }
+    }
+
+    pub fn is_before(self, at: Timestamp) -> bool {
+        self.wall <= at
+    }
+}
+
+/// One failover. The parts stand where the daemon's decisions tell them.
+pub struct Failover {
+    pub scenario: &'static str,
+    total: Span,
+    parts: Option<[Span; 3]>,
+}
+
+impl Failover {
+    /// From the fault until the first write of the host that took over, by its own journal.
+    pub fn measure(scenario: &'static str, fault: Moment, lab: &Lab, host: &str, first: &Line) -> Failover {
+        let total = Instant(first.boottime_ns).since(fault.boot);
+        let decisions = lab.decisions(host);
+        let since = |at: Timestamp| u64::try_from(at.as_nanosecond() - fault.wall.as_nanosecond()).ok().map(Span);
+        let mut told = decisions.iter().filter_map(|d| Some((d.kind.as_str(), since(d.at)?)));
+        let mut asked = None;
+        let proven = told.find_map(|(kind, after)| {
+            // A reading of the power alone may be the proof; else it is the last attempt.
+            asked = if matches!(kind, "probe-started" | "attempt-started") { Some(after) } else { asked };
+            (kind == "proof-obtained").then_some(after)
+        });
+        let parts = asked.zip(proven).map(|(asked, proven)| [asked, proven.minus(asked), total.minus(proven)]);
+        Failover { scenario, total, parts }
+    }
+}
+
+/// One row a scenario: the median, and the worst.
+pub fn table(failovers: &[Failover]) -> String {
+    let mut text = String::from(
+        "| scenario | runs | total, median | worst | silence | fence | start |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let mut names: Vec<&str> = failovers.iter().map(|failover| failover.scenario).collect();
+    names.dedup();
+    for name in names {
+        let runs: Vec<&Failover> = failovers.iter().filter(|failover| failover.scenario == name).collect();
+        let totals = sorted(runs.iter().map(|run| run.total));
+        let parts: Vec<[Span; 3]> = runs.iter().filter_map(|run| run.parts).collect();
+        let part = |index: usize| median(&sorted(parts.iter().map(|parts| parts[index])));
+        let row = [median(&totals), told(totals.last()), part(0), part(1), part(2)];
+        writeln!(text, "| {name} | {} | {} |", runs.len(), row.join(" | ")).expect("a string takes everything");
+    }
+    text
+}
+
+fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.collect();
+    spans.sort();
+    spans
+}
+
+fn median(sorted: &[Span]) -> String {
+    told(sorted.get(sorted.len() / 2))
+}
+
+fn told(span: Option<&Span>) -> String {
+    span.map_or("-".to_owned(), |span| format!("{} ms", span.0 / 1_000_000))
+}
+
+#[test]
+fn a_table_has_the_median_and_the_worst_of_each_scenario() {
+    let run = |scenario, ms, parts: Option<[u64; 3]>| Failover {
+        scenario,
+        total: Span::from_ms(ms),
+        parts: parts.map(|parts| parts.map(Span::from_ms)),
+    };
+    let runs = [
+        run("power cut", 1900, Some([1500, 300, 100])),
+        run("power cut", 2500, Some([1600, 800, 100])),
+        run("power cut", 1800, Some([1400, 300, 100])),
+        run("stop", 90, None),
+    ];
+    let table = table(&runs);
+    let rows: Vec<&str> = table.lines().skip(2).collect();
+    assert_eq!(rows[0], "| power cut | 3 | 1900 ms | 2500 ms | 1500 ms | 300 ms | 100 ms |");
+    assert_eq!(rows[1], "| stop | 1 | 90 ms | 90 ms | - | - | - |");
+}
