@@ -101,11 +101,15 @@ impl Site {
         pairs::until_written(&mut self.pair, primary.peer(), token);
         let served = clock::now().since(begun);
         self.cut(false);
+        let lab = &self.lab;
+        // By the server's own word: what a node says of its readiness may be a second old.
+        let streams =
+            || lab.sql(name(primary), "select status from pg_stat_wal_receiver").as_deref() == Ok("streaming");
         let whole = self.pair.until("the pair is whole again", PATIENCE, |pair, _| {
             if !pair.world.is_on(primary)? {
                 pair.switch_on(primary)?;
             }
-            Ok(pair.whole().filter(|now| *now == primary.peer()))
+            Ok(pair.whole().filter(|now| *now == primary.peer() && streams()))
         });
         if let Err(error) = whole {
             panic!("{fault:?}: {error:#}\n{}", self.why());
