@@ -5,13 +5,13 @@ use std::path::Path;
 /// The remedy, if the table mounts this source or mounts at this point by itself (fstab(5)).
 pub fn objection(table: &str, what: &str, point: &Path) -> Option<String> {
     let entries = table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let by_itself = entries.filter_map(|line| {
+    let mut by_itself = entries.filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (source, target, options) = (*fields.first()?, *fields.get(1)?, *fields.get(3).unwrap_or(&"defaults"));
         let ours = source == what || Path::new(target) == point;
         (ours && !options.split(',').any(|o| o == "noauto")).then(|| format!("{source} {target}"))
     });
-    by_itself.last().map(|entry| {
+    by_itself.next_back().map(|entry| {
         format!(
             "/etc/fstab mounts \"{entry}\" at boot, behind leasehold's back; take the line out, or add `noauto` to its options, \
              on both nodes"

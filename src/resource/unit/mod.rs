@@ -50,7 +50,8 @@ struct Inner {
     told: Mutex<Option<String>>,
 }
 
-/// How a start went, as far as systemd tells.
+/// How a start went, as far as systemd tells. One at a time lives, so its size is no matter.
+#[allow(clippy::large_enum_variant)]
 enum Started {
     Up,
     Failed { end: JobEnd, picture: Picture },
