@@ -59,6 +59,7 @@ install_files() {
     # Never installed under the name that the daemon reads: it has to be edited first.
     install -D -m 0644 config/leasehold.toml "$root/etc/leasehold/leasehold.toml.example"
     install -D -m 0644 config/leasehold.toml "$doc/examples/leasehold.toml"
+    install -m 0644 packaging/postgres/leasehold.sql "$doc/examples/leasehold.sql"
     install -D -m 0644 README.md "$doc/README.md"
     install -m 0644 docs/*.md "$doc"
     install -D -m 0644 packaging/copyright "$doc/copyright"

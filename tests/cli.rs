@@ -137,33 +137,40 @@ fn every_visible_subcommand_gets_a_man_page() {
 
 /// As Debian's checker reads them: not one warning.
 #[test]
-fn every_kind_of_fence_agent_gets_a_man_page_that_renders_without_warnings() {
-    let test = "every_kind_of_fence_agent_gets_a_man_page_that_renders_without_warnings";
+fn every_kind_of_fence_agent_and_resource_gets_a_man_page_that_renders_without_warnings() {
+    let test = "every_kind_of_fence_agent_and_resource_gets_a_man_page_that_renders_without_warnings";
     let directory = tempfile::tempdir().unwrap();
     let output = run(&["man", directory.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let pages = std::fs::read_dir("docs/agents").unwrap().map(|entry| entry.unwrap().path());
-    let kinds: Vec<String> = pages.map(|page| page.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    let kinds: Vec<&str> = kinds.iter().map(String::as_str).filter(|kind| *kind != "README").collect();
-    assert!(kinds.len() >= 12, "{kinds:?}");
-    for kind in &kinds {
-        let page = std::fs::read_to_string(directory.path().join(format!("leasehold-fence-{kind}.7"))).unwrap();
-        let name = page.split_once(".SH \"NAME\"\n").unwrap_or_else(|| panic!("{kind}: no NAME")).1;
-        assert!(name.starts_with(&format!("leasehold\\-fence\\-{} \\- ", kind.replace('-', "\\-"))), "{kind}: {name}");
+    let names =
+        [names("docs/agents", "leasehold-fence", 12), names("docs/resources", "leasehold-resource", 5)].concat();
+    for name in &names {
+        let page = std::fs::read_to_string(directory.path().join(format!("{name}.7"))).unwrap();
+        let told = page.split_once(".SH \"NAME\"\n").unwrap_or_else(|| panic!("{name}: no NAME")).1;
+        assert!(told.starts_with(&format!("{} \\- ", name.replace('-', "\\-"))), "{name}: {told}");
         for section in ["SYNOPSIS", "DESCRIPTION", "LIMITS"] {
-            assert!(page.contains(&format!(".SH \"{section}\"\n")), "{kind}: no {section}");
+            assert!(page.contains(&format!(".SH \"{section}\"\n")), "{name}: no {section}");
         }
     }
     if !need::all(test, &[need::program("man")]) {
         return;
     }
-    for kind in kinds {
-        let page = directory.path().join(format!("leasehold-fence-{kind}.7"));
+    for name in names {
+        let page = directory.path().join(format!("{name}.7"));
         let mut man = Command::new("man");
         man.args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"]).arg(&page);
         let output = man.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{kind}: {}", stderr(&output));
+        assert!(output.status.success() && output.stderr.is_empty(), "{name}: {}", stderr(&output));
     }
+}
+
+/// What the pages of a folder are called as man pages.
+fn names(folder: &str, of: &str, least: usize) -> Vec<String> {
+    let pages = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let kinds = pages.map(|page| page.file_stem().unwrap().to_str().unwrap().to_owned());
+    let names: Vec<String> = kinds.filter(|kind| kind != "README").map(|kind| format!("{of}-{kind}")).collect();
+    assert!(names.len() >= least, "{names:?}");
+    names
 }
 
 #[test]

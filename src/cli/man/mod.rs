@@ -1,5 +1,5 @@
-//! `leasehold man DIR`: one page for the program, one for each subcommand and one for each kind of fence agent, for the
-//! packages.
+//! `leasehold man DIR`: one page for the program, one for each subcommand, each kind of fence agent and each kind of
+//! resource, for the packages.
 
 mod roff;
 
@@ -28,6 +28,15 @@ const AGENTS: [(&str, &str); 12] = [
     ("scsi-pr", include_str!("../../../docs/agents/scsi-pr.md")),
 ];
 
+/// The page of each kind of resource.
+const RESOURCES: [(&str, &str); 5] = [
+    ("address", include_str!("../../../docs/resources/address.md")),
+    ("exec", include_str!("../../../docs/resources/exec.md")),
+    ("mount", include_str!("../../../docs/resources/mount.md")),
+    ("postgres", include_str!("../../../docs/resources/postgres.md")),
+    ("unit", include_str!("../../../docs/resources/unit.md")),
+];
+
 pub fn run(directory: &Path) -> anyhow::Result<Exit> {
     let mut root = Args::command();
     root.build();
@@ -35,11 +44,16 @@ pub fn run(directory: &Path) -> anyhow::Result<Exit> {
     for command in root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
         of_command(directory, command.clone(), &format!("leasehold-{}", command.get_name()))?;
     }
-    for (kind, page) in AGENTS {
-        let name = format!("leasehold-fence-{kind}");
-        write(directory, &format!("{name}.7"), roff::from_markdown(&name, page, &source()).as_bytes())?;
-    }
+    of_kinds(directory, "leasehold-fence", &AGENTS)?;
+    of_kinds(directory, "leasehold-resource", &RESOURCES)?;
     Ok(Exit::Fine)
+}
+
+fn of_kinds(directory: &Path, of: &str, pages: &[(&str, &str)]) -> anyhow::Result<()> {
+    pages.iter().try_for_each(|(kind, page)| {
+        let name = format!("{of}-{kind}");
+        write(directory, &format!("{name}.7"), roff::from_markdown(&name, page, &source()).as_bytes())
+    })
 }
 
 fn of_command(directory: &Path, command: Command, name: &str) -> anyhow::Result<()> {
