@@ -29,7 +29,7 @@ fn possible(test: &str) -> bool {
 fn resources(tables: &[String]) -> Vec<Resource> {
     let base = "fence = \"confirm-only\"\n[cluster]\nname = \"estuary\"\nkey = \"/etc/leasehold/key\"\ndata = \"shared\"\n\
                 [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n[[link]]\nname = \"lan\"\n\
-                addresses = { heron = \"198.51.100.1\", plover = \"198.51.100.2\" }\n[guard]\nwatchdog = \"none\"\n";
+                addresses = { heron = \"198.51.100.1\", plover = \"198.51.100.2\" }\n[guard]\nprocess = \"none\"\nwatchdog = \"none\"\n";
     let text = format!("{base}{}", tables.concat());
     config::parse("leasehold.toml", &text).unwrap_or_else(|wrong| panic!("{wrong}")).config.resources
 }

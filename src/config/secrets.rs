@@ -76,17 +76,8 @@ fn stars(c: char) -> impl Iterator<Item = char> {
 /// to it, if the quotes are wrong.
 fn value_of_secret(line: &str) -> Option<usize> {
     let is_separator = |c: char| matches!(c, '=' | ':' | ',') || c.is_whitespace();
-    let named = words(line).find(|&(start, end)| introduces_secret(line, start, end));
-    let value = |end: usize| line[end..].trim_start_matches(['"', '\'']).trim_start_matches(is_separator);
-    let named = named.map(|(_, end)| line.len() - value(end).len());
-    named.into_iter().chain(in_url(line)).min()
-}
-
-/// The password of `scheme://user:password@host`.
-fn in_url(line: &str) -> Option<usize> {
-    let start = line.find("://")? + 3;
-    let user = line[start..].split(['/', '"', '\'']).next().filter(|authority| authority.contains('@'))?;
-    Some(start + user.find(':')? + 1)
+    let (_, end) = words(line).find(|&(start, end)| introduces_secret(line, start, end))?;
+    Some(line.len() - line[end..].trim_start_matches(['"', '\'']).trim_start_matches(is_separator).len())
 }
 
 /// Start and end of everything that may be the name of a key or of an option.

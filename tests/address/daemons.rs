@@ -25,7 +25,7 @@ impl<'a> Node<'a> {
         let text = format!(
             "fence = \"confirm-only\"\n[cluster]\nname = \"estuary\"\nkey = \"{}\"\ndata = \"shared\"\n\
              [[node]]\nname = \"heron\"\n[[node]]\nname = \"plover\"\n[[link]]\nname = \"lan\"\n\
-             addresses = {{ heron = \"198.51.100.1\", plover = \"198.51.100.2\" }}\n[guard]\nwatchdog = \"none\"\n\
+             addresses = {{ heron = \"198.51.100.1\", plover = \"198.51.100.2\" }}\n[guard]\nprocess = \"none\"\nwatchdog = \"none\"\n\
              [join]\nwait = \"2s\"\n{}[control]\nsocket = \"{}\"\n[paths]\nstate = \"{}\"\nruntime = \"{}\"\n",
             file("key"),
             table("reef", "192.0.2.50/24", more),

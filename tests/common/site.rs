@@ -54,7 +54,7 @@ impl Site {
         format!(
             "[cluster]\nname = \"site\"\nkey = \"{}\"\ndata = \"shared\"\n\n{nodes}\
              [[link]]\nname = \"lan\"\naddresses = {{ heron = \"127.0.0.1\", plover = \"127.0.0.2\" }}\n\n\
-             [guard]\nwatchdog = \"none\"\nreset = \"1s\"\n\n{}\
+             [guard]\nprocess = \"none\"\nwatchdog = \"none\"\nreset = \"1s\"\n\n{}\
              [[resource]]\nname = \"service\"\nkind = \"exec\"\nstart = [\"/bin/true\"]\nstop_timeout = \"1s\"\n\n\
              [control]\nsocket = \"{}\"\n\n[paths]\nstate = \"{}\"\nruntime = \"{}\"\n",
             at("key"),

@@ -80,7 +80,7 @@ impl Daemons {
             "[cluster]\nname = \"cut\"\nkey = \"{dir}/key\"\ndata = \"shared\"\n\n{nodes}\
              [[link]]\nname = \"lan\"\naddresses = {{ {first} = \"{first_at}\", {second} = \"{second_at}\" }}\n\n\
              [heartbeat]\ninterval = \"100ms\"\ndead_after = \"1s\"\n\n[lease]\npause = \"500ms\"\n\n\
-             [guard]\nwatchdog = \"none\"\nreset = \"200ms\"\n\n{}{}\
+             [guard]\nprocess = \"none\"\nwatchdog = \"none\"\nreset = \"200ms\"\n\n{}{}\
              [promote]\nstart_backoff = \"1s\"\n\n[join]\nwait = \"2s\"\n\n[leave]\ntimeout = \"2s\"\n\n\
              [[resource]]\nname = \"server\"\nkind = \"exec\"\nstop_timeout = \"{}ms\"\n\
              start = [\"/usr/bin/python3\", \"{dir}/service.py\", \"{PORT}\", \"{OTHER}\"]\n\n\
