@@ -353,7 +353,7 @@ fn files(folder: &Path, texts: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         if entry.path().is_file() {
             texts.push((entry.path().display().to_string(), fs::read(entry.path()).unwrap()));
-        } else {
+        } else if entry.path().is_dir() {
             files(&entry.path(), texts);
         }
     }
