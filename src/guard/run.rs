@@ -259,9 +259,10 @@ impl Watch {
             "leasehold-guard: resetting: {}, and it is not seen to have stopped\n",
             Ran(told, now)
         ));
+        // Neither waits for anybody, and after the next step there may be no time left.
         self.farewells.send();
-        self.last_resort.reboot(line.as_bytes());
         line.say();
+        self.last_resort.reboot(line.as_bytes());
         now.after(REBOOT_LIMIT)
     }
 

@@ -300,7 +300,7 @@ impl World {
         BOTH.iter().for_each(|target| text += &self.agent(*target));
         text += &format!(
             "[promote]\nafter = \"{after}\"\nstart_backoff = \"2s\"\n\n[join]\nwait = \"2s\"\n\n[leave]\ntimeout = \"2s\"\n\n\
-             [[resource]]\nname = \"writer\"\nkind = \"exec\"\nstop_timeout = \"{}ms\"\n\
+             [[resource]]\nname = \"writer\"\nkind = \"exec\"\nrestarts = 0\nstop_timeout = \"{}ms\"\n\
              start = [{}, \"demo-service\", \"--node\", \"{}\", \"--history\", {}]\n\n\
              [control]\nsocket = {}\n\n[paths]\nstate = {}\nruntime = {}\n",
             t.stop_ms,
