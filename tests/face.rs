@@ -34,7 +34,9 @@ impl Shown {
             let file = home.join("leasehold.toml");
             let text = fs::read_to_string(&file).expect("the configuration");
             let notify = format!("['/bin/sh', '-c', '''{script}''']");
-            fs::write(&file, format!("{text}\n[service]\nhttp = \"{address}\"\nnotify = {notify}\n")).expect("a file");
+            let service = format!("[service]\nhttp = \"{address}\"\nnotify = {notify}\n");
+            assert!(text.contains("[service]\n"), "{text}");
+            fs::write(&file, text.replace("[service]\n", &service)).expect("a file");
             address
         });
         let primary = pairs::start(&mut pair);

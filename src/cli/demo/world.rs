@@ -302,7 +302,7 @@ impl World {
             "[promote]\nafter = \"{after}\"\nstart_backoff = \"2s\"\n\n[join]\nwait = \"2s\"\n\n[leave]\ntimeout = \"2s\"\n\n\
              [[resource]]\nname = \"writer\"\nkind = \"exec\"\nrestarts = 0\nstop_timeout = \"{}ms\"\n\
              start = [{}, \"demo-service\", \"--node\", \"{}\", \"--history\", {}]\n\n\
-             [control]\nsocket = {}\n\n[paths]\nstate = {}\nruntime = {}\n",
+             [service]\nflap_window = \"100ms\"\n\n[control]\nsocket = {}\n\n[paths]\nstate = {}\nruntime = {}\n",
             t.stop_ms,
             quoted(&self.plan.program),
             name(node),
