@@ -83,8 +83,8 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Prepares what this machine lets it; [`Cutter::faults`] says what that is not. Clients that a former daemon has
-    /// cut stay cut. Works on the network namespace of the calling thread.
+    /// Prepares what this machine lets it; [`Cutter::cannot_refuse`] and [`Cutter::cannot_reset`] say what that is not.
+    /// Clients that a former daemon has cut stay cut. Works on the network namespace of the calling thread.
     pub fn prepare(spec: Spec) -> Cutter {
         let barrier = Barrier::prepare(&spec);
         Cutter { spec, barrier, sockets: Sockets::prepare() }
