@@ -22,6 +22,7 @@ use crate::process::{
 use super::cgroup::{self, Cgroup};
 use super::output::{Pipe, pump, reopen};
 use super::search::{Found, find};
+use super::strikes::Strikes;
 use super::{Context, Pending, Remains, Resource, ResourceError, account};
 
 /// What is kept of a command's output, to be told when it fails.
@@ -31,11 +32,6 @@ const SANDBOX: &str = " (the unit lets its programs write only below its ReadWri
     \"systemctl edit leasehold\")";
 /// How often a starting service is asked whether it is up. It is asked at once first.
 const START_POLL: Duration = Duration::from_millis(50);
-/// A service has failed when its status command has said so twice in a row, or did not answer three times in a row:
-/// a slow answer is not yet a "no" (casebook C37).
-pub(super) const STRIKE_OUT: u32 = 6;
-pub(super) const STRIKES_NO: u32 = 3;
-pub(super) const STRIKES_SILENT: u32 = 2;
 
 /// One resource of kind `exec`.
 #[derive(Debug)]
@@ -299,25 +295,10 @@ impl Exec {
 
     async fn until_status_fails(&self) -> String {
         let Some(status) = &self.config.status else { return std::future::pending().await };
-        let mut strikes = 0;
+        let mut strikes = Strikes::default();
         loop {
             sleep(self.config.interval.into()).await;
-            let said = match self.command(status, self.start_timeout, false).await {
-                Ok(Finished { ending: Ending::Exited(0), .. }) => {
-                    strikes = 0;
-                    continue;
-                }
-                Ok(finished) => {
-                    let silent = matches!(finished.ending, Ending::TimedOut | Ending::Stuck);
-                    strikes += if silent { STRIKES_SILENT } else { STRIKES_NO };
-                    told(&finished)
-                }
-                Err(error) => {
-                    strikes += STRIKES_SILENT;
-                    error.to_string()
-                }
-            };
-            if strikes >= STRIKE_OUT {
+            if let Some(said) = strikes.count(self.command(status, self.start_timeout, false).await) {
                 return format!("the status command says that it does not serve: {said}");
             }
         }

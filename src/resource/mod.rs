@@ -20,6 +20,7 @@ mod output;
 mod postgres;
 mod search;
 mod stop;
+mod strikes;
 mod unit;
 
 use std::fmt;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::Face;
 use crate::core::{Role, Token};
 use crate::os::clock;
-use crate::process::{Ending, Finished, ProcessError, Program, check_owner, find_program, run as run_program};
+use crate::process::{Ending, Finished, ProcessError, Program, check_owner_aside, find_program, run as run_program};
 
 /// Longer than any reload; a hook that hangs must not keep the next change from being told.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ fn news(face: &Face) -> News {
 async fn call(command: &[String], news: News) -> Result<Finished, String> {
     let (first, args) = command.split_first().ok_or("no command")?;
     let path = find_program(first).map_err(|e| e.to_string())?;
-    check_owner(&path).map_err(|e| e.to_string())?;
+    check_owner_aside(&path).await.map_err(|e| e.to_string())?;
     let token = news.token.map_or(String::new(), |token| token.to_string());
     let program = Program::new(path).args(args.iter().cloned()).env("LC_ALL", "C");
     let program = program.env("LEASEHOLD_ROLE", crate::control::Role::from(news.role).to_string());

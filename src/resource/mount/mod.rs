@@ -24,8 +24,9 @@ use crate::config::{Fsck, MountResource, Probe, Resource as Configured};
 use crate::core::Token;
 use crate::process::{Ending, Finished, Program, check_owner_aside, find_program, run};
 
-use super::exec::{STRIKE_OUT, STRIKES_NO, STRIKES_SILENT, told};
+use super::exec::told;
 use super::mounts::{self, MountLine};
+use super::strikes::Strikes;
 use super::{Context, Pending, Resource, ResourceError};
 use device::Claim;
 
@@ -234,7 +235,7 @@ impl Inner {
     }
 
     async fn until_failed(&self) -> String {
-        let mut strikes = 0;
+        let mut strikes = Strikes::default();
         loop {
             sleep(self.config.interval.into()).await;
             match self.standing() {
@@ -245,22 +246,7 @@ impl Inner {
             if self.config.probe == Probe::None || self.wants_read_only() {
                 continue;
             }
-            let said = match self.probe().await {
-                Ok(Finished { ending: Ending::Exited(0), .. }) => {
-                    strikes = 0;
-                    continue;
-                }
-                Ok(finished) => {
-                    let silent = matches!(finished.ending, Ending::TimedOut | Ending::Stuck);
-                    strikes += if silent { STRIKES_SILENT } else { STRIKES_NO };
-                    told(&finished)
-                }
-                Err(error) => {
-                    strikes += STRIKES_SILENT;
-                    error.to_string()
-                }
-            };
-            if strikes >= STRIKE_OUT {
+            if let Some(said) = strikes.count(self.probe().await) {
                 return format!("a small synced write to {} fails: {said}", self.config.point.display());
             }
         }
