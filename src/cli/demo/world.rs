@@ -88,6 +88,8 @@ pub enum Guarding {
     None,
     /// It would reset the machine, of which these are only the processes: it writes `reset` into the node's directory.
     Process,
+    /// The daemon wants one, and nobody has started it yet.
+    Missing,
 }
 
 /// What a world is made of.
@@ -278,7 +280,7 @@ impl World {
         };
         let process = match self.plan.guarding {
             Guarding::None => "none",
-            Guarding::Process => "required",
+            Guarding::Process | Guarding::Missing => "required",
         };
         let mut text = format!(
             "[cluster]\nname = \"demo\"\nkey = {key}\ndata = \"shared\"\n\n",
