@@ -112,7 +112,11 @@ fn an_agent_that_breaks_in_peace_is_told_once_and_turns_the_answer_to_no_until_i
     pairs::told(pair.until("the primary knows it too", pairs::PATIENCE, |pair, _| {
         Ok((status(pair, primary).can_fence == Some(false)).then_some(()))
     }));
+    pairs::told(pair.until("the primary heard it of its standby", pairs::PATIENCE, |pair, _| {
+        Ok(status(pair, primary).peer.said.is_some_and(|said| said.cannot_fence).then_some(()))
+    }));
     let text = reasons(&status(&pair, primary));
+    assert!(text.contains(&format!("{} cannot fence {}: if", name(standby), name(primary))), "{text}");
     assert!(text.contains("the service stops here when the lease ends") && text.contains("would still go"), "{text}");
 
     fs::remove_file(&broken).unwrap();

@@ -102,6 +102,8 @@ pub struct Said {
     /// Its safety-relevant configuration is another one than ours.
     pub config_differs: bool,
     pub leaving: bool,
+    /// No level of its fence plan is proven: it would not take over.
+    pub cannot_fence: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@ use super::ids::AgentSet;
 use super::io::{Command, Event, Hindrance, Refusal, StopReason};
 use super::message::{Role, Standing};
 use super::node::{Node, RoleState};
-use super::proof::Proof;
 use super::settings::Plan;
 use super::time::Instant;
 
@@ -12,9 +11,9 @@ impl Node {
     pub(super) fn begin_command(&mut self, command: Command, now: Instant) -> Result<(), Refusal> {
         match command {
             Command::Failover { force } => self.command_failover(force, now),
-            Command::Fence => self.command_fence(now),
+            Command::Fence => self.command_fence(),
             Command::Drill => self.command_drill(now),
-            Command::ConfirmFenced { incident, uid } => self.command_confirm(incident, uid),
+            Command::ConfirmFenced { incident, uid } => self.command_confirm(incident, uid, now),
             Command::Freeze => self.command_freeze(),
             Command::Thaw => self.command_thaw(),
             Command::Stop => self.command_stop(now),
@@ -62,7 +61,7 @@ impl Node {
         facts.into_iter().filter_map(|(so, because)| so.then_some(because)).collect()
     }
 
-    fn command_fence(&mut self, now: Instant) -> Result<(), Refusal> {
+    fn command_fence(&mut self) -> Result<(), Refusal> {
         match self.settings.plan {
             Plan::ConfirmOnly => Err(Refusal::NoAgent),
             Plan::Yielding if !self.named => Err(Refusal::YieldingNode),
@@ -70,12 +69,15 @@ impl Node {
                 if self.recordless {
                     return Err(Refusal::NotNow(Hindrance::NoRecordNoContact));
                 }
-                self.operator_fence(now).then_some(()).ok_or(Refusal::NotNow(Hindrance::Settling))
+                if self.is_exclusive() && self.record.failed() {
+                    return Err(Refusal::NotNow(Hindrance::RecordNotWritable));
+                }
+                self.operator_fence().then_some(()).ok_or(Refusal::NotNow(Hindrance::Settling))
             }
         }
     }
 
-    fn command_confirm(&mut self, incident: u64, uid: u32) -> Result<(), Refusal> {
+    fn command_confirm(&mut self, incident: u64, uid: u32, now: Instant) -> Result<(), Refusal> {
         if self.in_contact() {
             return Err(Refusal::PeerInContact);
         }
@@ -94,7 +96,7 @@ impl Node {
             return Err(Refusal::NotNow(Hindrance::NoRecordNoContact));
         }
         self.report(Event::Confirmed { uid, incident });
-        self.fencing.confirm(Proof::from_operator());
+        self.confirm_by_operator(now);
         // Single use: the next silence is another incident.
         self.incident += 1;
         Ok(())
@@ -154,7 +156,7 @@ impl Node {
             return Err(Refusal::AlreadyStopping);
         }
         let hands_over = self.handover_hindrances(now).is_empty();
-        self.void_attempt(now);
+        self.call_off_attempt(now);
         self.stopping = Some(now);
         self.report(Event::Stopping);
         if matches!(self.role, RoleState::Primary(_)) {

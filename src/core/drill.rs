@@ -40,7 +40,7 @@ impl Node {
         if let Some(because) = self.handover_hindrances(now).into_iter().next() {
             return Err(Refusal::NotNow(because));
         }
-        if !self.operator_fence(now) {
+        if !self.operator_fence() {
             return Err(Refusal::NotNow(Hindrance::Settling));
         }
         self.drill = Some(Drill::Fencing);

@@ -27,6 +27,8 @@ pub struct Fencing {
     probed: Option<Instant>,
     reading: Option<PowerReading>,
     attempt: Option<Attempt>,
+    /// An operator's order waits for its token to be durable.
+    ordered: bool,
     /// The token minted for the attempts of this silence (exclusive plans): retries reuse it.
     minted: Option<Token>,
     proof: Option<Proof>,
@@ -87,13 +89,10 @@ impl Fencing {
         self.proof.take()
     }
 
-    pub fn confirm(&mut self, proof: Proof) {
-        self.proof = Some(proof);
-    }
-
     fn forget_silence(&mut self) {
-        let Fencing { probed, attempt, last, .. } = *self;
-        *self = Fencing { probed, attempt, last, ..Fencing::default() };
+        let Fencing { probed, attempt, ordered, last, .. } = *self;
+        let minted = self.minted.filter(|_| ordered);
+        *self = Fencing { probed, attempt, ordered, minted, last, ..Fencing::default() };
     }
 }
 
@@ -125,16 +124,31 @@ impl Node {
     }
 
     pub(super) fn void_attempt(&mut self, now: Instant) {
-        let Some(attempt) = &mut self.fencing.attempt else { return };
-        if attempt.by_operator {
+        if self.end_attempt(now) {
+            self.report(Event::AttemptVoided);
+        } else if let Some(attempt) = &mut self.fencing.attempt {
             attempt.voided = true;
-            return;
         }
-        let job = attempt.job;
-        self.fencing.attempt = None;
+    }
+
+    /// An operator's word stands in for the attempt under way: gone on, it would shoot a peer that was just repaired.
+    pub(super) fn confirm_by_operator(&mut self, now: Instant) {
+        self.fencing.proof = Some(Proof::from_operator());
+        self.call_off_attempt(now);
+    }
+
+    pub(super) fn call_off_attempt(&mut self, now: Instant) {
+        if self.end_attempt(now) {
+            self.report(Event::AttemptCalledOff);
+        }
+    }
+
+    /// Calls off the attempt under way, unless an operator ordered it and waits for its result.
+    fn end_attempt(&mut self, now: Instant) -> bool {
+        let Some(attempt) = self.fencing.attempt.take_if(|attempt| !attempt.by_operator) else { return false };
         self.unsettle(now);
-        self.out(Output::CancelJob(job));
-        self.report(Event::AttemptVoided);
+        self.out(Output::CancelJob(attempt.job));
+        true
     }
 
     /// An `off` may still land for a while.
@@ -192,7 +206,7 @@ impl Node {
             return;
         }
         let Some((token, take)) = self.attempt_token() else { return };
-        self.launch(token, take, deadline, now, false);
+        self.launch(token, take, deadline, now);
     }
 
     /// The token that goes with the attempt: for an exclusive plan a minted, durable one; else the highest known.
@@ -211,7 +225,8 @@ impl Node {
         self.is_minted(token).then_some((token, Some(take)))
     }
 
-    fn launch(&mut self, token: Token, take: Option<Take>, deadline: Instant, now: Instant, by_operator: bool) {
+    fn launch(&mut self, token: Token, take: Option<Take>, deadline: Instant, now: Instant) {
+        let by_operator = std::mem::take(&mut self.fencing.ordered);
         let job = self.new_job();
         self.withdraw_release();
         self.withdraw_claim();
@@ -277,14 +292,23 @@ impl Node {
     }
 
     /// An operator's shot: its result is told in any case, and proves something only without contact since.
-    pub(super) fn operator_fence(&mut self, now: Instant) -> bool {
-        if self.fencing.is_attempting() {
+    pub(super) fn operator_fence(&mut self) -> bool {
+        if self.fencing.is_attempting() || self.fencing.ordered {
             return false;
         }
-        let Some((token, take)) = self.attempt_token() else { return false };
         self.report(Event::OperatorFence);
-        self.launch(token, take, now.after(self.settings.fence_bound), now, true);
+        self.fencing.ordered = true;
         true
+    }
+
+    /// Launches what an operator ordered, as soon as the token that goes with it is durable.
+    pub(super) fn step_order(&mut self, now: Instant) {
+        if self.fencing.ordered
+            && !self.fencing.is_attempting()
+            && let Some((token, take)) = self.attempt_token()
+        {
+            self.launch(token, take, now.after(self.settings.fence_bound), now);
+        }
     }
 
     /// When this node may shoot: after D and the head start. A node whose own loop stood still has not listened

@@ -126,6 +126,8 @@ pub enum Input {
     StopStuck(Epoch),
     /// The resources' own word on whether this node could serve.
     Readiness(bool),
+    /// Whether no level of the fence plan is proven to work. Only told to the peer, for its operator.
+    CannotFence(bool),
     /// The virtual machine's generation id changed: this guest was restored, copied or moved.
     GenerationIdChanged,
     /// Whether at least one heartbeat link of this node could be bound.
@@ -257,47 +259,134 @@ pub enum Severity {
 /// A decision or an observation, with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    Started { record_found: bool },
-    LeaseAdopted { token: Token, left: Span },
-    ContactMade { peer: Incarnation, boot: BootId },
-    PeerRestarted { peer: Incarnation, rebooted: bool },
-    PeerDoubtful { silence: Span },
-    PeerLost { silence: Span, incident: u64 },
+    Started {
+        record_found: bool,
+    },
+    LeaseAdopted {
+        token: Token,
+        left: Span,
+    },
+    ContactMade {
+        peer: Incarnation,
+        boot: BootId,
+    },
+    PeerRestarted {
+        peer: Incarnation,
+        rebooted: bool,
+    },
+    PeerDoubtful {
+        silence: Span,
+    },
+    PeerLost {
+        silence: Span,
+        incident: u64,
+    },
     ContactRegained,
-    BecameStandby { standing: Standing },
-    StandingChanged { from: Standing, to: Standing },
-    Claimed { token: Token },
-    ClaimWithdrawn { token: Token },
-    GrantedFirst { token: Token },
+    BecameStandby {
+        standing: Standing,
+    },
+    StandingChanged {
+        from: Standing,
+        to: Standing,
+    },
+    Claimed {
+        token: Token,
+    },
+    ClaimWithdrawn {
+        token: Token,
+    },
+    GrantedFirst {
+        token: Token,
+    },
     ProbeStarted,
-    AttemptStarted { token: Token, number: u32 },
-    AttemptFailed { result: FenceResult, retry_in: Span },
+    AttemptStarted {
+        token: Token,
+        number: u32,
+    },
+    AttemptFailed {
+        result: FenceResult,
+        retry_in: Span,
+    },
     AttemptVoided,
-    AttemptTooLate { needs: Span, left: Span },
-    ProofObtained { proof: ProofKind },
-    ProofVoided { proof: ProofKind },
-    ProofWaits { proof: ProofKind, wait: Span },
-    Promoting { proof: ProofKind, token: Token },
-    Promoted { proof: ProofKind, token: Token },
-    Serving { token: Token },
-    WentSole { proof: Option<ProofKind> },
-    Admitted { peer: Incarnation },
-    TokenReminted { from: Token, to: Token },
-    TakeFailed { result: TakeResult },
+    /// By an operator, who confirmed what it was to bring about or stops this node.
+    AttemptCalledOff,
+    AttemptTooLate {
+        needs: Span,
+        left: Span,
+    },
+    ProofObtained {
+        proof: ProofKind,
+    },
+    ProofVoided {
+        proof: ProofKind,
+    },
+    ProofWaits {
+        proof: ProofKind,
+        wait: Span,
+    },
+    Promoting {
+        proof: ProofKind,
+        token: Token,
+    },
+    Promoted {
+        proof: ProofKind,
+        token: Token,
+    },
+    Serving {
+        token: Token,
+    },
+    WentSole {
+        proof: Option<ProofKind>,
+    },
+    Admitted {
+        peer: Incarnation,
+    },
+    TokenReminted {
+        from: Token,
+        to: Token,
+    },
+    TakeFailed {
+        result: TakeResult,
+    },
     AccessFailed,
-    Demoting { reason: StopReason, token: Token },
-    Released { token: Token },
-    ReleaseWithdrawn { token: Token },
-    HandoverRefusedByPeer { token: Token },
-    CannotPromote { token: Token, because: Hindrance },
-    Waiting { because: Hindrance },
+    Demoting {
+        reason: StopReason,
+        token: Token,
+    },
+    Released {
+        token: Token,
+    },
+    ReleaseWithdrawn {
+        token: Token,
+    },
+    HandoverRefusedByPeer {
+        token: Token,
+    },
+    CannotPromote {
+        token: Token,
+        because: Hindrance,
+    },
+    Waiting {
+        because: Hindrance,
+    },
     StopStuck,
     Frozen,
     Thawed,
-    Confirmed { uid: u32, incident: u64 },
-    StalePeer { held: Token },
-    DeviceLied { boot: BootId, agents: AgentSet },
-    PeerRolledBack { announced: Token, once: Token },
+    Confirmed {
+        uid: u32,
+        incident: u64,
+    },
+    StalePeer {
+        held: Token,
+    },
+    DeviceLied {
+        boot: BootId,
+        agents: AgentSet,
+    },
+    PeerRolledBack {
+        announced: Token,
+        once: Token,
+    },
     RolledBack,
     AlarmsCleared,
     RecordUnwritable,
@@ -307,9 +396,15 @@ pub enum Event {
     LeaveAcknowledged,
     LeaveUnacknowledged,
     OperatorFence,
-    OperatorFenceDone { result: FenceResult },
-    PowerOnDue { number: u32 },
-    PowerOnLimit { limit: u32 },
+    OperatorFenceDone {
+        result: FenceResult,
+    },
+    PowerOnDue {
+        number: u32,
+    },
+    PowerOnLimit {
+        limit: u32,
+    },
     DrillBegun,
     DrillPowersOn,
     DrillDone,

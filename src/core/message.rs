@@ -61,6 +61,8 @@ pub struct Notices {
     pub cannot: Option<Token>,
     /// To the receiver: your record is older than what you once announced.
     pub rolled_back: bool,
+    /// For people at the receiver: no level of the sender's fence plan is proven. Nothing is decided by it.
+    pub cannot_fence: bool,
 }
 
 /// One datagram. Sent on every link at each interval, and at once in answer to a renewal.

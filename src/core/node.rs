@@ -97,6 +97,7 @@ pub struct Node {
     /// Ready, and not backing off after a failed start.
     pub(super) is_ready: bool,
     pub(super) links_usable: bool,
+    pub(super) cannot_fence: bool,
     pub(super) had_contact_this_boot: bool,
     /// Until when this node may act; for `Sole` what was last armed.
     pub(super) right_until: Option<Instant>,
@@ -173,6 +174,7 @@ impl Node {
             readiness: false,
             is_ready: false,
             links_usable: true,
+            cannot_fence: false,
             had_contact_this_boot: run_time.is_some_and(|r| r.had_contact),
             right_until: None,
             claim: None,
@@ -283,6 +285,7 @@ impl Node {
             Input::ResourcesStopped(epoch) => self.note_stopped(epoch),
             Input::StopStuck(epoch) => self.note_stop_stuck(epoch),
             Input::Readiness(ready) => self.readiness = ready,
+            Input::CannotFence(cannot) => self.cannot_fence = cannot,
             Input::GenerationIdChanged => self.note_generation_id(now),
             Input::LinksUsable(usable) => self.links_usable = usable,
         }
@@ -315,6 +318,7 @@ impl Node {
         if let Some(until) = self.backoff_until {
             self.wake(Timer::StartBackoff, until, now);
         }
+        self.step_order(now);
         match self.role {
             RoleState::Joining(_) => self.step_joining(now),
             RoleState::Standby(_) => self.step_standby(now),

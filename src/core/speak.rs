@@ -53,6 +53,7 @@ impl Node {
             freeze: self.record.written().frozen || self.freeze_asked,
             cannot: self.cannot,
             rolled_back: self.peer_record_is_old,
+            cannot_fence: self.cannot_fence,
         }
     }
 

@@ -56,6 +56,7 @@ pub struct Driver {
     pub links_usable: bool,
     /// What the resources were last told of the record.
     pub told_standing: Option<Standing>,
+    pub told_cannot_fence: bool,
     pub finished: bool,
 }
 
@@ -210,6 +211,7 @@ impl Driver {
 
     fn put_into_effect(&mut self) {
         self.tell_standing();
+        self.tell_fencing();
         while let Some(output) = self.node.poll_output() {
             self.perform(output);
         }
@@ -221,6 +223,16 @@ impl Driver {
         let standing = self.node.standing();
         if self.told_standing.replace(standing) != Some(standing) {
             self.order(GroupOrder::Standing(standing));
+        }
+    }
+
+    /// For the operator of the peer, which would wait for this node to take over.
+    fn tell_fencing(&mut self) {
+        let now = clock::now();
+        let cannot = self.picture.cannot_fence(now);
+        if self.told_cannot_fence != cannot {
+            self.told_cannot_fence = cannot;
+            self.node.handle_input(Input::CannotFence(cannot), now);
         }
     }
 

@@ -336,6 +336,7 @@ impl Parts {
             stalls: StallMeter::new(),
             links_usable: true,
             told_standing: None,
+            told_cannot_fence: false,
             finished: false,
         };
         runtime.block_on(async {

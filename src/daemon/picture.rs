@@ -296,6 +296,7 @@ impl Picture {
             hears_us: beats.peer_hears_us(self.config.timing.dead_after),
             config_differs: status.digest_differs || datagram.digest != self.config.digest,
             leaving: datagram.notices.leave,
+            cannot_fence: datagram.notices.cannot_fence,
         })
     }
 
@@ -347,8 +348,27 @@ impl Picture {
             reasons.push(Reason { text, remedy: None });
         }
         reasons.extend(self.proofs.hindrance(status.role, now));
+        reasons.extend(self.peer_cannot_fence(status));
         let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };
         CanFailOver { answer, reasons }
+    }
+
+    pub fn cannot_fence(&self, now: Instant) -> bool {
+        self.proofs.cannot_fence(now).is_some()
+    }
+
+    /// Whoever looks at the primary alone would otherwise learn it when the standby stands there and cannot take over.
+    fn peer_cannot_fence(&self, status: &Status) -> Option<Reason> {
+        let said = status.peer.as_ref().filter(|peer| peer.notices.cannot_fence)?;
+        let heard = status.presence != Presence::Lost && said.role != Role::Primary && status.role == Role::Primary;
+        let (me, peer) = (self.name(self.me), self.name(self.me.peer()));
+        heard.then(|| Reason {
+            text: format!("{peer} cannot fence {me}: if {me} fails, {peer} does not take over"),
+            remedy: Some(format!(
+                "`leasehold status` on {peer} names the agent and why. A planned `leasehold failover` needs no fencing \
+                 and would still go"
+            )),
+        })
     }
 
     fn incident(&self, status: &Status) -> Option<Incident> {

@@ -15,7 +15,7 @@ pub fn describe(datagram: &Datagram) -> String {
     words.join(" ")
 }
 
-fn flags(d: &Datagram) -> [(bool, &'static str); 9] {
+fn flags(d: &Datagram) -> [(bool, &'static str); 10] {
     [
         (d.holding, "holding"),
         (d.resources_up, "up"),
@@ -26,6 +26,7 @@ fn flags(d: &Datagram) -> [(bool, &'static str); 9] {
         (d.notices.leave, "leave"),
         (d.notices.freeze, "freeze"),
         (d.notices.rolled_back, "rolled-back"),
+        (d.notices.cannot_fence, "cannot-fence"),
     ]
 }
 

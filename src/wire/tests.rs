@@ -68,7 +68,7 @@ pub(super) fn full() -> Datagram {
         echo: Some(Echo { incarnation: Incarnation(0xa1), seq: Seq(41) }),
         grant: Some(Grant { holder: Incarnation(0xa1), token: Token(4), seq: Seq(40), term: Span::from_secs(10) }),
         release: Some(Token(5)),
-        notices: Notices { leave: true, freeze: true, cannot: Some(Token(6)), rolled_back: true },
+        notices: Notices { leave: true, freeze: true, cannot: Some(Token(6)), rolled_back: true, cannot_fence: true },
         digest: Digest(*b"configurationdig"),
         uuid: SystemUuid(*b"systemuuidsecond"),
     }
@@ -340,14 +340,14 @@ prop_compose! {
         (incarnation, echo, admitted) in (incarnations(), prop::option::of(echoes()), prop::option::of(incarnations())),
         (highest_token, held_token, seq) in (tokens(), tokens(), any::<u64>()),
         [claim, release, cannot] in prop::array::uniform3(prop::option::of(tokens())),
-        [holding, resources_up, wish, ready, leave, freeze, rolled_back] in any::<[bool; 7]>(),
+        [holding, resources_up, wish, ready, leave, freeze, rolled_back, cannot_fence] in any::<[bool; 8]>(),
         [boot, digest, uuid] in any::<[[u8; 16]; 3]>(),
         grant in prop::option::of(grants()),
     ) -> Datagram {
         Datagram {
             sender, incarnation, boot: BootId(boot), seq: Seq(seq), role, claim, highest_token, held_token, holding,
             resources_up, standing, admitted, wish, ready, activity, echo, grant, release,
-            notices: Notices { leave, freeze, cannot, rolled_back }, digest: Digest(digest), uuid: SystemUuid(uuid),
+            notices: Notices { leave, freeze, cannot, rolled_back, cannot_fence }, digest: Digest(digest), uuid: SystemUuid(uuid),
         }
     }
 }

@@ -91,6 +91,7 @@ fn standby() -> Said {
         hears_us: true,
         config_differs: false,
         leaving: false,
+        cannot_fence: false,
     }
 }
 

@@ -201,3 +201,18 @@ fn s6_85_a_primary_heard_after_a_fence_of_resource_scope_is_no_lie() {
     bench.contact(H);
     assert!(!bench.events().iter().any(|e| matches!(e, Event::DeviceLied { .. })), "{:#?}", bench.events());
 }
+
+#[test]
+fn s1_22_an_operators_fence_waits_for_the_token_that_it_takes_with_it() {
+    let mut bench = Bench::standby(Settings { plan: Plan::Exclusive, ..plain() });
+    let takes = |bench: &Bench| bench.count(|o| matches!(o, Output::StartFence { take: Some(_), .. }));
+    bench.disk = false;
+    bench.command(Command::Fence).unwrap();
+    assert_eq!(takes(&bench), 0, "the token is not durable yet");
+    assert!(bench.command(Command::Fence).is_err(), "one order at a time");
+    bench.hear();
+    bench.sync();
+    assert_eq!(takes(&bench), 1, "contact does not lose the order: {:#?}", bench.events());
+    let shots = bench.events().iter().filter(|event| **event == Event::OperatorFence).count();
+    assert_eq!(shots, 1);
+}

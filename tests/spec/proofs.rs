@@ -185,6 +185,26 @@ fn s1_15_a_confirmation_is_logged_with_its_uid() {
     assert!(bench.events().contains(&Event::Confirmed { uid: 1234, incident }));
 }
 
+/// One that went on could shoot a peer that the operator has just repaired.
+#[test]
+fn s1_15_a_confirmation_calls_off_the_attempt_under_way_and_its_late_end_is_nothing() {
+    let mut bench = Bench::standby(plain());
+    let heard = bench.now;
+    bench.silence(3000);
+    let attempts = |bench: &Bench| bench.count(|output| matches!(output, Output::StartFence { .. }));
+    let job =
+        bench.find(|o| if let Output::StartFence { job, .. } = o { Some(*job) } else { None }).expect("an attempt");
+    let incident = bench.status().incident;
+    bench.command(Command::ConfirmFenced { incident, uid: 7 }).unwrap();
+    assert_eq!(bench.count(|output| *output == Output::CancelJob(job)), 1, "{:#?}", bench.events());
+    assert!(bench.events().contains(&Event::AttemptCalledOff));
+    bench.input(Input::FenceDone { job, result: FenceResult::Unknown });
+    bench.silence(heard.after(Span::from_secs(10)).since(bench.now).as_ms());
+    assert_eq!(bench.start().map(|(proof, _)| proof), Some(ProofKind::Confirmed));
+    bench.silence(30_000);
+    assert_eq!(attempts(&bench), 1, "nobody shoots a peer that an operator has confirmed");
+}
+
 #[test]
 fn s1_16_two_that_hold_nothing_agree_and_the_granted_one_starts() {
     let mut bench = Bench::new(plain(), None, None);

@@ -98,6 +98,7 @@ fn peer(status: &Status) -> Vec<String> {
         return vec![peer.name.clone(), "?".into(), "?".into(), "?".into(), "?".into(), heard];
     };
     let leaving = if said.leaving { ", leaving" } else { "" };
+    let cannot = if said.cannot_fence { ", cannot fence" } else { "" };
     vec![
         peer.name.clone(),
         match peer.contact {
@@ -107,7 +108,7 @@ fn peer(status: &Status) -> Vec<String> {
         number(said.token),
         said.standing.to_string(),
         yes_no(said.ready),
-        format!("{heard}{leaving}"),
+        format!("{heard}{leaving}{cannot}"),
     ]
 }
 

@@ -44,6 +44,7 @@ impl Event {
             | Event::BecameStandby { .. }
             | Event::AttemptStarted { .. }
             | Event::AttemptVoided
+            | Event::AttemptCalledOff
             | Event::ProofObtained { .. }
             | Event::ProofVoided { .. }
             | Event::ProofWaits { .. }
@@ -132,6 +133,9 @@ impl Display for Event {
             Event::ProbeStarted => f.write_str("reads the peer's power (status only, no command)"),
             Event::AttemptStarted { token, number } => write!(f, "fence attempt {number} started (highest token so far: {token})"),
             Event::AttemptFailed { result, retry_in } => write!(f, "fence attempt failed, next in {retry_in}: {result}"),
+            Event::AttemptCalledOff => {
+                f.write_str("the fence attempt under way is called off; an order that was sent already may still land")
+            }
             Event::AttemptVoided => f.write_str("the peer was heard: the fence attempt under way proves nothing"),
             Event::AttemptTooLate { needs, left } => {
                 write!(f, "no fence attempt: it needs {needs} and the lease ends in {left}")
