@@ -15,6 +15,8 @@
 mod client;
 mod letter;
 mod shim;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -19,7 +19,7 @@ pub fn run() -> io::Result<()> {
     serve(line)
 }
 
-fn serve(mut line: UnixStream) -> io::Result<()> {
+pub(super) fn serve(mut line: UnixStream) -> io::Result<()> {
     // A daemon that has closed the connection wants nothing any more.
     if writeln!(line, "{READY}").is_err() {
         return Ok(());
