@@ -241,7 +241,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.on_drop == OnDrop::KillGroup {
+        // After the leader was collected, the unit of an agent ends what is left in it.
+        if self.on_drop == OnDrop::KillGroup && !self.reaped {
             self.kill();
         }
         let Some(place) = self.place.take().filter(|_| !self.reaped) else { return };

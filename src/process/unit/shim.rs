@@ -26,7 +26,9 @@ pub(super) fn serve(mut line: UnixStream) -> io::Result<()> {
     }
     let Some((letter, streams)) = receive(&mut line)? else { return Ok(()) };
     let keep = letter.keep;
-    match letter.program().command(streams).spawn() {
+    // The streams are the program's alone: whoever reads them waits for their end.
+    let started = letter.program().command(streams).spawn();
+    match started {
         Ok(child) => {
             let _ = writeln!(line, "started {}", child.id());
             mind(child, line, keep)
