@@ -53,8 +53,7 @@ doc=$root/usr/share/doc/leasehold
 install_files() {
     install -D -m 0755 "$binary" "$root/usr/bin/leasehold"
     strip --remove-section=.comment --remove-section=.note "$root/usr/bin/leasehold"
-    install -D -m 0644 systemd/leasehold.service "$root/lib/systemd/system/leasehold.service"
-    install -D -m 0644 systemd/leasehold-guard.service "$root/lib/systemd/system/leasehold-guard.service"
+    install -D -m 0644 -t "$root/lib/systemd/system" systemd/*.service systemd/*.socket
     install -D -m 0644 packaging/leasehold.default "$root/etc/default/leasehold"
     # Never installed under the name that the daemon reads: it has to be edited first.
     install -D -m 0644 config/leasehold.toml "$root/etc/leasehold/leasehold.toml.example"

@@ -39,6 +39,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "os::clock",
             "os::log",
             "os::machine",
+            "process::unit",
             "gate",
         ],
     ),

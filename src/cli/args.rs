@@ -71,6 +71,9 @@ pub enum Command {
     /// It reads no configuration: the daemon hands over what to do. At the end of the lease it ends everything that the
     /// daemon started and, if that is not seen to be gone in time, resets this machine. Run it as leasehold-guard.service.
     Guard(Guard),
+    /// Run one program for the daemon, in the unit that systemd has started for it
+    #[command(hide = true)]
+    Launch,
     /// Show a pair failing over on this machine, in 40 seconds and without root
     Demo(Demo),
     /// Check a configuration and print every time with its arithmetic; with --live look at every fence device
@@ -154,6 +157,10 @@ pub struct Daemon {
     /// Boot id instead of the kernel's, where several nodes share a kernel: in the demo, in tests, in containers
     #[arg(long, value_name = "UUID", hide = true)]
     pub boot_id: Option<String>,
+
+    /// Start programs through the sockets in this folder, each in a unit of its own, instead of as children
+    #[arg(long, value_name = "DIR")]
+    pub units: Option<PathBuf>,
 
     /// For tests: SIGUSR1 makes the loop panic, SIGUSR2 makes it hang
     #[arg(long, hide = true)]

@@ -6,8 +6,8 @@ use crate::daemon::DaemonOptions;
 
 /// Runs until the daemon ends. Its errors are for the journal: `main` prints them once.
 pub fn run(global: Global, options: Daemon) -> anyhow::Result<Exit> {
-    let Daemon { node, log, boot_id, test_hooks } = options;
+    let Daemon { node, log, boot_id, units, test_hooks } = options;
     let (config, socket) = (global.config, global.socket);
-    crate::daemon::run(DaemonOptions { config, node, socket, log, boot_id, test_hooks })?;
+    crate::daemon::run(DaemonOptions { config, node, socket, log, boot_id, units, test_hooks })?;
     Ok(Exit::Fine)
 }

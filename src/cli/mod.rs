@@ -24,6 +24,7 @@ mod gate;
 mod guard;
 mod init_record;
 mod keygen;
+mod launch;
 mod man;
 mod page;
 pub mod simulate;
@@ -76,6 +77,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let exit = match args.command {
         Command::Daemon(options) => daemon::run(global, options),
         Command::Guard(options) => guard::run(options),
+        Command::Launch => launch::run(),
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),

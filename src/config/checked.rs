@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use super::agents::{
     AbortSupport, Ec2Access, Ec2Credentials, Ec2Power, Ec2Volume, FenceAgent, GateAgent, GateClient, Login,
@@ -196,6 +196,16 @@ pub enum SecretSource {
     /// A systemd credential: a file of this name in `$CREDENTIALS_DIRECTORY`.
     Credential(String),
 }
+
+/// The credential of this name in the directory that systemd made for the unit. One that came with a whole folder
+/// (`LoadCredential=leasehold:/etc/leasehold/credentials`, systemd.exec(5)) has the first word before its name.
+pub fn credential_in(directory: &Path, name: &str) -> PathBuf {
+    let plain = directory.join(name);
+    if plain.exists() { plain } else { directory.join(format!("leasehold_{name}")) }
+}
+
+/// Where it lies for a person outside of the unit, such as one who runs `leasehold check --live`.
+pub const CREDENTIALS: &str = "/etc/leasehold/credentials";
 
 /// What holds for the group as a whole.
 #[derive(Debug, Clone, Default)]

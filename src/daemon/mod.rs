@@ -48,6 +48,7 @@ use crate::os::runtime::RunTime;
 use crate::os::secret::SecretError;
 use crate::os::stall::StallMeter;
 use crate::os::{keyfile, log, machine};
+use crate::process::unit;
 use crate::wire::Keyring;
 
 use armed::Armed;
@@ -85,6 +86,8 @@ pub struct DaemonOptions {
     pub log: String,
     /// The id of this boot; `None`: the kernel's. Nodes that share a kernel need one each.
     pub boot_id: Option<String>,
+    /// The folder of the sockets through which programs are started in units of their own.
+    pub units: Option<PathBuf>,
     /// SIGUSR1 makes the loop panic, SIGUSR2 makes it hang: for tests of what guards against that.
     pub test_hooks: bool,
 }
@@ -132,6 +135,9 @@ pub fn is_permanent(error: &anyhow::Error) -> bool {
 /// Everything that can be found wrong is found before the first heartbeat leaves.
 pub fn run(options: DaemonOptions) -> anyhow::Result<()> {
     let log = log::init(&options.log)?;
+    if let Some(folder) = &options.units {
+        unit::use_units(folder);
+    }
     let result = prepare(options).and_then(|parts| parts.run());
     log.flush(LAST_WORDS);
     result

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-use crate::config::SecretSource;
+use crate::config::{CREDENTIALS, SecretSource, credential_in};
 
 /// No password or key of a fence device comes near this; a larger file was named by mistake.
 const MAX_BYTES: u64 = 4096;
@@ -31,7 +31,8 @@ pub enum SecretError {
     #[error("the secret file {} has more than {MAX_BYTES} bytes; is it the right file?", path.display())]
     TooLarge { path: PathBuf },
     #[error(
-        "credential {name:?}: no CREDENTIALS_DIRECTORY in the environment; add LoadCredential={name}:FILE to the unit"
+        "credential {name:?}: there is no {CREDENTIALS}/{name}, and no CREDENTIALS_DIRECTORY in the environment; put it \
+         there with mode 0600, or add LoadCredential={name}:FILE to the unit"
     )]
     NoCredentials { name: String },
 }
@@ -51,8 +52,13 @@ impl Secret {
             SecretSource::File(path) => read_file(path, 0o077),
             // systemd gives a credential to the unit's user through a group entry; it is never open to others.
             SecretSource::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => read_file(&Path::new(&directory).join(name), 0o027),
-                None => Err(SecretError::NoCredentials { name: name.clone() }),
+                Some(directory) => read_file(&credential_in(Path::new(&directory), name), 0o027),
+                None => match read_file(&Path::new(CREDENTIALS).join(name), 0o077) {
+                    Err(SecretError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                        Err(SecretError::NoCredentials { name: name.clone() })
+                    }
+                    read => read,
+                },
             },
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use crate::config::SecretSource;
+use crate::config::{SecretSource, credential_in};
 
 /// Far more than any key file or password needs; keeps a wrong path (a log, a device) out of memory.
 pub const MAX_SIZE: u64 = 64 * 1024;
@@ -94,7 +94,7 @@ fn read_credential(directory: Option<&std::ffi::OsStr>, name: &str) -> Result<Se
         return Err(SecretError::CredentialName { name: name.to_owned() });
     }
     let directory = directory.ok_or_else(|| SecretError::NoCredentials { name: name.to_owned() })?;
-    read_private(&Path::new(directory).join(name), Readers::OwnerAndAccessList)
+    read_private(&credential_in(Path::new(directory), name), Readers::OwnerAndAccessList)
 }
 
 /// Checks owner, mode and size of the open file itself, so that nobody can swap it in between; then reads it.
@@ -232,6 +232,8 @@ mod tests {
             assert!(matches!(read_credential(directory, name), Err(SecretError::CredentialName { .. })));
         }
         assert!(read_credential(None, "secret").unwrap_err().to_string().contains("LoadCredential=secret:"));
+        std::fs::rename(dir.path().join("secret"), dir.path().join("leasehold_secret")).unwrap();
+        assert_eq!(read_credential(directory, "secret").unwrap().line(), b"key");
         let (open, _) = file_with(0o444, b"key\n");
         assert!(matches!(read_credential(Some(open.path().as_os_str()), "secret"), Err(SecretError::Mode { .. })));
     }

@@ -10,12 +10,16 @@
 //! SIGKILL does not end (it hangs in the kernel on a sick disk) is reported as [`Ending::Stuck`] and left to the
 //! runtime to reap. And starting a program never holds up the caller's thread: the kernel makes the parent wait
 //! until the program is loaded, which takes as long as the disk does, so it happens on a thread of its own.
+//!
+//! Under systemd the programs are children of units of their own ([`unit`]), and everything above is true all the same.
 
 mod pidfd;
 mod places;
 mod run;
 mod trust;
+pub mod unit;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -28,8 +32,10 @@ use tokio::process::{Child, Command};
 pub use pidfd::PidWatch;
 pub use run::{Ending, Finished, run};
 pub use trust::{Untrusted, check_owner, find_program};
+pub use unit::Class;
 
 use places::Place;
+use unit::{Door, Lent};
 
 /// Where bare program names are looked for, and the `PATH` of every child that is given no other.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -44,6 +50,13 @@ pub enum ProcessError {
         "cannot start {program}: {source}; see that it is there, executable and, for a script, names its interpreter"
     )]
     Spawn { program: PathBuf, source: std::io::Error },
+    #[error(
+        "{program} is not started: no unit for it at {}: {source}; see `systemctl status leasehold-resource.socket`",
+        socket.display()
+    )]
+    NoUnit { program: PathBuf, socket: PathBuf, source: std::io::Error },
+    #[error("no pipe to {program}: {source}")]
+    Pipe { program: PathBuf, source: std::io::Error },
     #[error("cannot watch {program} after its start: {source}")]
     Watch { program: PathBuf, source: std::io::Error },
     #[error("starting {program} was given up: the program that runs it is shutting down")]
@@ -73,12 +86,26 @@ pub struct Program {
     pub environment: Vec<(String, String)>,
     pub directory: Option<PathBuf>,
     pub identity: Option<Identity>,
+    pub class: Class,
+}
+
+/// The streams of a child; one that is absent is `/dev/null`.
+#[derive(Debug, Default)]
+pub struct Streams {
+    pub stdin: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
 }
 
 impl Program {
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        let environment = Vec::new();
-        Program { path: path.into(), args: Vec::new(), environment, directory: None, identity: None }
+        let (args, environment) = (Vec::new(), Vec::new());
+        Program { path: path.into(), args, environment, directory: None, identity: None, class: Class::Agent }
+    }
+
+    /// As [`Program::new`], of a resource.
+    pub fn of_resource(path: impl Into<PathBuf>) -> Program {
+        Program { class: Class::Resource, ..Program::new(path) }
     }
 
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Program {
@@ -91,13 +118,14 @@ impl Program {
         self
     }
 
-    /// The command as the standard library knows it, with all three streams closed off.
-    pub fn command(&self) -> std::process::Command {
+    /// The command as the standard library knows it.
+    fn command(&self, streams: Streams) -> std::process::Command {
         let mut command = std::process::Command::new(&self.path);
         command.args(&self.args).env_clear().env("PATH", DEFAULT_PATH).process_group(0);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.current_dir(self.directory.as_deref().unwrap_or(std::path::Path::new("/")));
+        let stream = |given: Option<OwnedFd>| given.map_or_else(Stdio::null, Stdio::from);
+        command.stdin(stream(streams.stdin)).stdout(stream(streams.stdout)).stderr(stream(streams.stderr));
+        command.current_dir(self.directory.as_deref().unwrap_or(Path::new("/")));
         if let Some(identity) = self.identity {
             command.uid(identity.uid).gid(identity.gid);
         }
@@ -114,15 +142,22 @@ pub enum OnDrop {
     Leave,
 }
 
-/// A started child that leads its own process group and has not been reaped.
+/// A started program that leads its own process group and has not been reaped.
 #[derive(Debug)]
 pub struct Running {
-    pub child: Child,
+    parent: Parent,
     watch: Arc<PidWatch>,
     on_drop: OnDrop,
     reaped: bool,
     /// Of a program that is killed at its end; a service has none.
     place: Option<Place>,
+}
+
+/// Who started it, and collects it.
+#[derive(Debug)]
+enum Parent {
+    Me(Child),
+    Unit(Lent),
 }
 
 impl Running {
@@ -149,9 +184,23 @@ impl Running {
         }
     }
 
+    /// SIGKILL to the group, and to all that has left the group but not the unit of an agent.
+    pub fn kill(&self) {
+        self.signal_group(Signal::KILL);
+        if let Parent::Unit(lent) = &self.parent {
+            lent.kill_unit();
+        }
+    }
+
     /// Waits for the leader for at most `grace`; `None` when it hangs in the kernel.
     pub async fn reap(&mut self, grace: Duration) -> Option<ExitStatus> {
-        let status = tokio::time::timeout(grace, self.child.wait()).await.ok()?.ok();
+        let status = async {
+            match &mut self.parent {
+                Parent::Me(child) => child.wait().await.ok(),
+                Parent::Unit(lent) => Some(lent.status(&self.watch).await),
+            }
+        };
+        let status = tokio::time::timeout(grace, status).await.ok()?;
         self.reaped = true;
         status
     }
@@ -167,19 +216,34 @@ impl Running {
         let raw = child.id().expect("a child that was never waited for has an id");
         let pid = Pid::from_raw(raw.cast_signed()).expect("no child has the process id zero");
         match PidWatch::of(pid) {
-            Ok(watch) => Ok(Running { child, watch: Arc::new(watch), on_drop, reaped: false, place }),
+            Ok(watch) => {
+                Ok(Running { parent: Parent::Me(child), watch: Arc::new(watch), on_drop, reaped: false, place })
+            }
             Err(source) => {
                 let _ = kill_process_group(pid, Signal::KILL);
                 Err(ProcessError::Watch { program, source })
             }
         }
     }
+
+    async fn start_in_unit(
+        door: Door,
+        program: Program,
+        streams: Streams,
+        on_drop: OnDrop,
+        place: Option<Place>,
+    ) -> Result<Running, ProcessError> {
+        let started = door.start(&program, streams, on_drop).await;
+        let (watch, lent) = started.map_err(|source| ProcessError::Spawn { program: program.path, source })?;
+        Ok(Running { parent: Parent::Unit(lent), watch: Arc::new(watch), on_drop, reaped: false, place })
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.on_drop == OnDrop::KillGroup {
-            self.signal_group(Signal::KILL);
+        // After the leader was collected, the unit of an agent ends what is left in it.
+        if self.on_drop == OnDrop::KillGroup && !self.reaped {
+            self.kill();
         }
         let Some(place) = self.place.take().filter(|_| !self.reaped) else { return };
         // One that hangs in the kernel keeps its place until it has ended.
@@ -193,20 +257,29 @@ impl Drop for Running {
     }
 }
 
-/// Starts the command on a thread of its own and hands it to `then` there, so that it is in good hands even if the
-/// caller goes away meanwhile. `then` is let go of, called or not, when no start is under way any more.
+/// Starts the program aside, in a unit or on a thread of its own, and hands it to `then` there, so that it is in good
+/// hands even if the caller goes away meanwhile. `then` is let go of, called or not, when no start is under way any more.
 pub async fn spawn<T: Send + 'static>(
-    command: std::process::Command,
-    program: PathBuf,
+    program: Program,
+    streams: Streams,
     on_drop: OnDrop,
     then: impl FnOnce(Running) -> T + Send + 'static,
 ) -> Result<T, ProcessError> {
-    let shutting_down = ProcessError::ShuttingDown { program: program.clone() };
+    let shutting_down = ProcessError::ShuttingDown { program: program.path.clone() };
     let place = match on_drop {
-        OnDrop::KillGroup => Some(Place::take(&program)?),
+        OnDrop::KillGroup => Some(Place::take(&program.path)?),
         OnDrop::Leave => None,
     };
-    let starting = tokio::task::spawn_blocking(move || Running::start(command, program, on_drop, place).map(then));
+    let starting = match unit::open(&program).await? {
+        Some(door) => tokio::spawn(async move {
+            let running = Running::start_in_unit(door, program, streams, on_drop, place).await;
+            running.map(then)
+        }),
+        None => {
+            let command = program.command(streams);
+            tokio::task::spawn_blocking(move || Running::start(command, program.path, on_drop, place).map(then))
+        }
+    };
     starting.await.unwrap_or(Err(shutting_down))
 }
 

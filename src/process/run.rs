@@ -1,15 +1,17 @@
 //! Runs a program to its end, within a limit, and keeps a bounded part of what it says.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::{OnDrop, ProcessError, Program, REAP_GRACE, Running, spawn};
+use super::{OnDrop, ProcessError, Program, REAP_GRACE, Running, Streams, spawn};
 
 /// How long the rest of the output may take once the group is dead. Only a process that left the group can still
 /// hold the pipe open then, and nobody waits for that one.
@@ -63,13 +65,12 @@ pub async fn run(
     limit: Duration,
     bound: usize,
 ) -> Result<Finished, ProcessError> {
-    let mut command = program.command();
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    if input.is_some() {
-        command.stdin(Stdio::piped());
-    }
-    let mut stages = Stages { bound, ..Stages::default() };
-    let whole = stages.until_exit(spawn(command, program.path.clone(), OnDrop::KillGroup, |running| running), input);
+    let no_pipe = |source| ProcessError::Pipe { program: program.path.clone(), source };
+    let Pipes { streams, stdin, stdout, stderr } = Pipes::new(input.is_some()).map_err(no_pipe)?;
+    let mut stages =
+        Stages { running: None, stdout: Gathered::new(stdout, bound), stderr: Gathered::new(stderr, bound) };
+    let starting = spawn(program.clone(), streams, OnDrop::KillGroup, |running| running);
+    let whole = stages.until_exit(starting, stdin.zip(input));
     let in_time = match timeout(limit, whole).await {
         Ok(Err(error)) => return Err(error),
         Ok(Ok(())) => true,
@@ -78,10 +79,32 @@ pub async fn run(
     Ok(stages.wind_up(in_time).await)
 }
 
+/// Both ends of the child's streams.
+struct Pipes {
+    streams: Streams,
+    stdin: Option<Sender>,
+    stdout: Receiver,
+    stderr: Receiver,
+}
+
+impl Pipes {
+    fn new(with_input: bool) -> std::io::Result<Pipes> {
+        let (stdout, out) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, err) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut streams = Streams { stdin: None, stdout: Some(out), stderr: Some(err) };
+        let mut stdin = None;
+        if with_input {
+            let (input, sender) = pipe_with(PipeFlags::CLOEXEC)?;
+            streams.stdin = Some(input);
+            stdin = Some(Sender::from_owned_fd(sender)?);
+        }
+        let (stdout, stderr) = (Receiver::from_owned_fd(stdout)?, Receiver::from_owned_fd(stderr)?);
+        Ok(Pipes { streams, stdin, stdout, stderr })
+    }
+}
+
 /// What a run has gathered so far; it survives the cut by the limit.
-#[derive(Default)]
 struct Stages {
-    bound: usize,
     running: Option<Running>,
     stdout: Gathered,
     stderr: Gathered,
@@ -91,19 +114,16 @@ impl Stages {
     async fn until_exit(
         &mut self,
         starting: impl Future<Output = Result<Running, ProcessError>>,
-        input: Option<Zeroizing<Vec<u8>>>,
+        input: Option<(Sender, Zeroizing<Vec<u8>>)>,
     ) -> Result<(), ProcessError> {
         let running = self.running.insert(starting.await?);
-        let stdin = running.child.stdin.take();
-        self.stdout.pipe = running.child.stdout.take().map(|p| Box::new(p) as Pipe);
-        self.stderr.pipe = running.child.stderr.take().map(|p| Box::new(p) as Pipe);
         let feed = async {
-            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+            if let Some((mut stdin, input)) = input {
                 // A child that does not want its input closes the pipe; its exit status says what it thought of it.
                 let _ = stdin.write_all(&input).await;
             }
         };
-        let talk = async { tokio::join!(feed, self.stdout.gather(self.bound), self.stderr.gather(self.bound)) };
+        let talk = async { tokio::join!(feed, self.stdout.gather(), self.stderr.gather()) };
         tokio::select! {
             () = running.exited() => {}
             () = async { talk.await; std::future::pending().await } => {}
@@ -114,9 +134,11 @@ impl Stages {
     /// Kills what is left, takes the rest of the output, reaps.
     async fn wind_up(mut self, in_time: bool) -> Finished {
         let Some(mut running) = self.running.take() else { return Finished::never_started() };
-        running.signal_group(Signal::KILL);
-        let _ = timeout(DRAIN, async { tokio::join!(self.stdout.gather(self.bound), self.stderr.gather(self.bound)) })
-            .await;
+        match in_time {
+            true => running.signal_group(Signal::KILL),
+            false => running.kill(),
+        }
+        let _ = timeout(DRAIN, async { tokio::join!(self.stdout.gather(), self.stderr.gather()) }).await;
         let ending = match (running.reap(REAP_GRACE).await, in_time) {
             (None, _) => Ending::Stuck,
             (Some(_), false) => Ending::TimedOut,
@@ -127,24 +149,26 @@ impl Stages {
     }
 }
 
-type Pipe = Box<dyn AsyncRead + Send + Unpin>;
-
 /// One stream, read to its end but kept only up to a bound.
-#[derive(Default)]
 struct Gathered {
-    pipe: Option<Pipe>,
+    pipe: Option<Receiver>,
+    bound: usize,
     kept: Vec<u8>,
     dropped: u64,
 }
 
 impl Gathered {
-    async fn gather(&mut self, bound: usize) {
+    fn new(pipe: Receiver, bound: usize) -> Gathered {
+        Gathered { pipe: Some(pipe), bound, kept: Vec::new(), dropped: 0 }
+    }
+
+    async fn gather(&mut self) {
         let mut chunk = [0; 8192];
         while let Some(pipe) = &mut self.pipe {
             match pipe.read(&mut chunk).await {
                 Ok(0) | Err(_) => self.pipe = None,
                 Ok(n) => {
-                    let room = bound.saturating_sub(self.kept.len()).min(n);
+                    let room = self.bound.saturating_sub(self.kept.len()).min(n);
                     self.kept.extend_from_slice(&chunk[..room]);
                     self.dropped += (n - room) as u64;
                 }

@@ -4,7 +4,7 @@
 //! [`Context`]. What `start` runs carries `LEASEHOLD_RESOURCE=NAME:INSTANCE` besides, by which its processes are found,
 //! and prints into the journal. Commands run one at a time, each with a deadline, and take their process group with them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::{ExecResource, Resource as Configured};
 use crate::core::Token;
 use crate::process::{
-    Ending, Finished, OnDrop, PidWatch, Program, REAP_GRACE, Running, check_owner, find_program, run, spawn,
+    Ending, Finished, OnDrop, PidWatch, Program, REAP_GRACE, Running, Streams, check_owner, find_program, run, spawn,
 };
 
 use super::cgroup::{self, Cgroup};
@@ -155,7 +155,7 @@ impl Exec {
         let untrusted = |source| ResourceError::Untrusted { resource: name(), source };
         let path = find_program(first).map_err(untrusted)?;
         check_owner(&path).map_err(untrusted)?;
-        let mut program = Program::new(path).args(args.iter().cloned());
+        let mut program = Program::of_resource(path).args(args.iter().cloned());
         program.directory = self.config.directory.clone();
         if let Some(user) = &self.config.user {
             let missing = || ResourceError::NoUser { resource: name(), user: user.clone() };
@@ -175,7 +175,7 @@ impl Exec {
         if !left.is_empty() {
             return Err(ResourceError::Leftovers { resource: self.name.clone(), left: listed(&left) });
         }
-        let (program, command, reader) = self.service_command()?;
+        let (program, streams, reader) = self.service()?;
         let (state, cgroup) = (self.state.clone(), self.cgroup.clone());
         let remember = move |running: Running| {
             if let Some(Err(error)) = cgroup.map(|c| c.adopt(running.pid())) {
@@ -186,7 +186,7 @@ impl Exec {
             state.running = Some(running);
             drop(gate);
         };
-        spawn(command, program, OnDrop::Leave, remember).await.map_err(|source| self.process(source))?;
+        spawn(program, streams, OnDrop::Leave, remember).await.map_err(|source| self.process(source))?;
         self.journal(reader);
         let up =
             async { if self.config.foreground { self.until_serving().await } else { self.until_returned().await } };
@@ -195,14 +195,14 @@ impl Exec {
     }
 
     /// The service with its mark and its pipe, which it shares with nobody but the journal.
-    fn service_command(&self) -> Result<(PathBuf, std::process::Command, Receiver), ResourceError> {
+    fn service(&self) -> Result<(Program, Streams, Receiver), ResourceError> {
         let broken = |source| ResourceError::Output { resource: self.name.clone(), source };
         let Pipe { reader, writer, inode } = Pipe::new().map_err(broken)?;
         let program = self.program(&self.config.start)?;
         let program = program.env("LEASEHOLD_RESOURCE", self.id()).env("LEASEHOLD_OUTPUT", inode.to_string());
-        let mut command = program.command();
-        command.stdout(writer.try_clone().map_err(broken)?).stderr(writer);
-        Ok((program.path, command, Receiver::from_owned_fd(reader).map_err(broken)?))
+        let stdout = writer.try_clone().map_err(broken)?;
+        let streams = Streams { stdin: None, stdout: Some(stdout.into()), stderr: Some(writer.into()) };
+        Ok((program, streams, Receiver::from_owned_fd(reader).map_err(broken)?))
     }
 
     /// A foreground service is up when its status command says so; without one, when it runs.

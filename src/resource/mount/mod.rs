@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{Fsck, MountResource, Probe, Resource as Configured};
 use crate::core::Token;
+use crate::process::unit::witness_of_mounts;
 use crate::process::{Ending, Finished, Program, check_owner_aside, find_program, run};
 
 use super::exec::told;
@@ -145,7 +146,7 @@ impl Inner {
         let failed = |source| ResourceError::Process { resource: self.name.clone(), source };
         let path = find_program(program).map_err(untrusted)?;
         check_owner_aside(&path).await.map_err(failed)?;
-        let program = Program::new(path).args(args.iter().cloned()).env("LC_ALL", "C");
+        let program = Program::of_resource(path).args(args.iter().cloned()).env("LC_ALL", "C");
         let program = program.env("LEASEHOLD_RESOURCE", &self.id);
         run(&program, None, limit, COMMAND_OUTPUT).await.map_err(failed)
     }
@@ -219,7 +220,8 @@ impl Inner {
     }
 
     fn table(&self) -> Result<Vec<MountLine>, ResourceError> {
-        mounts::of_process("self").map_err(|source| ResourceError::Search { resource: self.name.clone(), source })
+        mounts::of_process(witness_of_mounts())
+            .map_err(|source| ResourceError::Search { resource: self.name.clone(), source })
     }
 
     fn describe(&self, standing: &Standing) -> String {

@@ -9,6 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::process::unit::witness_of_mounts;
+
 use super::super::mounts::{self, MountLine};
 use super::super::search::{self, Found};
 
@@ -42,7 +44,7 @@ struct View {
 
 /// Looks at every process but this one. May take a while on a busy machine: call it off the loop.
 pub fn find(target: &Target) -> io::Result<Users> {
-    let own = namespace("self");
+    let own = namespace(witness_of_mounts());
     let mut views: BTreeMap<PathBuf, View> = BTreeMap::new();
     let mut users = Users::default();
     for entry in fs::read_dir("/proc")? {

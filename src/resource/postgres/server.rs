@@ -21,7 +21,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::process::{OnDrop, PidWatch, Program, REAP_GRACE, Running, find_program, spawn};
+use crate::process::{OnDrop, PidWatch, Program, REAP_GRACE, Running, Streams, find_program, spawn};
 
 use super::super::cgroup::{self, Cgroup};
 use super::super::exec::listed;
@@ -129,8 +129,8 @@ impl Direct {
         let Pipe { reader, writer, inode } = Pipe::new().map_err(broken)?;
         let program = self.program(settings)?.env("LEASEHOLD_RESOURCE", &self.tools.id);
         let program = program.env("LEASEHOLD_OUTPUT", inode.to_string());
-        let mut command = program.command();
-        command.stdout(writer.try_clone().map_err(broken)?).stderr(writer);
+        let stdout = writer.try_clone().map_err(broken)?;
+        let streams = Streams { stdin: None, stdout: Some(stdout.into()), stderr: Some(writer.into()) };
         let reader = Receiver::from_owned_fd(reader).map_err(broken)?;
         let (state, cgroup) = (self.state.clone(), self.cgroup.clone());
         let remember = move |running: Running| {
@@ -141,7 +141,7 @@ impl Direct {
             *state = State { leader: Some(running.watch()), running: Some(running), ..State::default() };
             drop(gate);
         };
-        let spawned = spawn(command, program.path, OnDrop::Leave, remember).await;
+        let spawned = spawn(program, streams, OnDrop::Leave, remember).await;
         spawned.map_err(|source| ResourceError::Process { resource: self.tools.resource.clone(), source })?;
         self.journal(reader);
         Ok(())

@@ -1,14 +1,15 @@
 //! PostgreSQL's own programs, run as its user: no shell, a clean environment, a limit for each, and no password anywhere.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe::Receiver;
 
 use crate::config::PostgresResource;
-use crate::process::{Ending, Finished, OnDrop, Program, REAP_GRACE, check_owner, find_program, run, spawn};
+use crate::process::{Ending, Finished, OnDrop, Program, REAP_GRACE, Streams, check_owner, find_program, run, spawn};
 
 use super::super::ResourceError;
 use super::super::account::{self, Account};
@@ -90,7 +91,7 @@ impl Tools {
     fn owned(&self, path: PathBuf) -> Result<Program, ResourceError> {
         check_owner(&path).map_err(|source| ResourceError::Untrusted { resource: self.resource.clone(), source })?;
         let account = self.account()?;
-        let mut program = Program::new(path).env("LC_ALL", "C").env("PGAPPNAME", "leasehold");
+        let mut program = Program::of_resource(path).env("LC_ALL", "C").env("PGAPPNAME", "leasehold");
         program = program.env("USER", &account.name).env("LOGNAME", &account.name).env("HOME", &account.home);
         program.identity = geteuid().is_root().then_some(account.identity);
         Ok(program)
@@ -135,19 +136,18 @@ impl Tools {
     /// Runs a program that may take hours, and hands on each line that it says. `Err`: how it failed, in words.
     pub async fn run_long(&self, program: Program, mut line: impl FnMut(&str)) -> Result<(), String> {
         let program = program.env("LEASEHOLD_COMMAND", &self.id);
-        let mut command = program.command();
-        command.stderr(Stdio::piped());
-        let running = spawn(command, program.path.clone(), OnDrop::KillGroup, |running| running).await;
+        let (stderr, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
+        let stderr = Receiver::from_owned_fd(stderr).map_err(|error| error.to_string())?;
+        let streams = Streams { stderr: Some(writer), ..Streams::default() };
+        let running = spawn(program, streams, OnDrop::KillGroup, |running| running).await;
         let mut running = running.map_err(|error| error.to_string())?;
         let mut last = Vec::new();
-        if let Some(stderr) = running.child.stderr.take() {
-            let mut lines = BufReader::new(stderr).split(b'\n');
-            while let Ok(Some(bytes)) = lines.next_segment().await {
-                let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-                line(&text);
-                last.push(text);
-                last.drain(..last.len().saturating_sub(LAST_LINES));
-            }
+        let mut lines = BufReader::new(stderr).split(b'\n');
+        while let Ok(Some(bytes)) = lines.next_segment().await {
+            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            line(&text);
+            last.push(text);
+            last.drain(..last.len().saturating_sub(LAST_LINES));
         }
         running.exited().await;
         match running.reap(REAP_GRACE).await {
