@@ -1,6 +1,7 @@
 //! The one definition of every subcommand and option: feeds help, man pages and completions.
 
 mod demo;
+mod init;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::simulate::faults::Fault;
 use crate::sim::text::{self, Range};
 
 pub use demo::{BmcAction, Demo, DemoBmc, DemoMachine, DemoService};
+pub use init::{Data, Init, LonePrimary, Watchdog};
 
 /// Where the packages put the configuration.
 pub const CONFIG: &str = "/etc/leasehold/leasehold.toml";
@@ -85,6 +87,12 @@ pub enum Command {
     ///
     /// Times are written 300ms, 1.5s, 2m or 24h; a range, drawn evenly, as 200ms..900ms.
     Simulate(Simulate),
+    /// Describe a new pair: write its configuration and its key, and say what is left to do
+    ///
+    /// Without options it asks, one question at a time. With any that describes the pair it asks nothing, and says what is
+    /// missing. What exists is never written over, and nothing is written that `leasehold check` would refuse. Secrets are
+    /// no options and no answers: they go into files, which the last words name.
+    Init(Init),
     /// Make a new cluster key
     Keygen(Keygen),
     /// Show both nodes, and whether a failover would work now

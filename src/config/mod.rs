@@ -14,6 +14,7 @@ pub mod checked;
 pub mod diagnostics;
 mod digest;
 mod field;
+mod keys;
 mod raw;
 mod resources;
 mod rules;
@@ -33,6 +34,7 @@ pub use agents::{Facts, fence_agent};
 pub use arithmetic::Arithmetic;
 pub use checked::*;
 pub use diagnostics::{Diagnostics, Finding, Severity};
+pub use keys::{Table, keys};
 pub use surroundings::Surroundings;
 
 use value::Findings;
