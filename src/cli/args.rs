@@ -37,6 +37,14 @@ Exit status:
   4  the pair is degraded (only with status --exit-code); stored, but not verified (only gate)
   78 the daemon cannot start before its configuration, key or record is mended";
 
+const STATUS_HELP: &str = "\
+Exit status:
+  0  the daemon answered; with --exit-code: and nothing is wrong
+  1  wrong usage, or the answer could not be read
+  2  the daemon cannot be reached
+  3  you may not ask: see control.read_group in leasehold.toml(5)
+  4  with --exit-code: something is wrong, and stands first on the screen";
+
 #[derive(Debug, ClapArgs)]
 pub struct Global {
     /// Control socket of the daemon on this machine [default: as the configuration says, else
@@ -96,6 +104,7 @@ pub enum Command {
     /// Make a new cluster key
     Keygen(Keygen),
     /// Show both nodes, and whether a failover would work now
+    #[command(after_help = STATUS_HELP)]
     Status(Status),
     /// Hand the service to the other node, planned
     Failover(Failover),

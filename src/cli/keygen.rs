@@ -21,7 +21,10 @@ pub fn run(path: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     writeln!(out, "Wrote a new key to {shown}, mode 0600.")?;
     writeln!(out, "Both nodes need the same file. Copy it over an encrypted connection only, such as")?;
     writeln!(out, "  scp -p {shown} root@PEER:{shown}")?;
-    writeln!(out, "and compare `sha256sum {shown}` on both. Then restart both daemons, one after the other.")?;
+    writeln!(
+        out,
+        "and compare `sha256sum {shown}` on both. Daemons that run already need a restart, one after the other."
+    )?;
     Ok(Exit::Fine)
 }
 

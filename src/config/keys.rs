@@ -22,7 +22,12 @@ pub fn keys() -> Vec<Table> {
     let mut findings = Findings::default();
     raw::read(&document, &mut findings);
     let own = |keys: Vec<(&'static str, &str)>| keys.into_iter().map(|(key, shape)| (key, shape.to_owned())).collect();
-    findings.known().map(|(label, keys)| Table { label: label.to_owned(), keys: own(keys) }).collect()
+    findings.known().map(|(label, keys)| Table { label: of_kind(label), keys: own(keys) }).collect()
+}
+
+/// Messages call a resource of the first kind there was just a resource.
+fn of_kind(label: &str) -> String {
+    if label == "[[resource]]" { format!("{label} of kind \"exec\"") } else { label.to_owned() }
 }
 
 /// Of every table that may stand several times one, and one for each kind; all others are known without standing there.

@@ -98,7 +98,7 @@ fn write(place: &Place, text: &str, out: &mut dyn Write) -> anyhow::Result<bool>
             writeln!(out, "{diagnostics}")?;
             return Ok(false);
         }
-        Ok(Checked { warnings, .. }) if !warnings.is_empty() => writeln!(out, "{warnings}\n")?,
+        Ok(Checked { warnings, .. }) if !warnings.is_empty() => writeln!(out, "{warnings}")?,
         Ok(_) => {}
     }
     let etc = place.config.parent().unwrap_or(Path::new("/"));
