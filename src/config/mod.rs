@@ -65,7 +65,10 @@ pub fn load_with(path: &Path, metadata_of: fence_agent::MetadataOf<'_>) -> Resul
     let unreadable = |finding: Finding| Diagnostics::new(name.clone(), "", vec![finding]);
     let bytes = read(path).map_err(|error| {
         let finding = Finding::error(format!("the configuration cannot be read: {error}"));
-        unreadable(finding.help("check the path, its permissions, and that it is a file"))
+        unreadable(finding.help(match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path; for a new pair, `leasehold init` writes a first one",
+            _ => "check the path, its permissions, and that it is a file",
+        }))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|b| *b == b'\n').count();
