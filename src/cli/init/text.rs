@@ -80,9 +80,9 @@ fn nodes(text: &mut String, pair: &Pair) {
 }
 
 fn links(text: &mut String, pair: &Pair) {
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "# Heartbeats, UDP port 7420. Any one link suffices; the best two share no cable, switch or card.\n"
+        "# Heartbeats, UDP port 7420. Any one link suffices; the best two share no cable, switch or card."
     );
     for link in &pair.links {
         let _ =
