@@ -101,7 +101,7 @@ const GATE: [Key; 4] = [
     both("gate", Text, Missing, "Its name in the storage server's gate.toml."),
 ];
 
-pub const AGENTS: [Kind; 12] = [
+pub static AGENTS: [Kind; 12] = [
     Kind {
         word: "ipmi",
         what: "a server's BMC, by IPMI 2.0",
@@ -225,7 +225,7 @@ pub const AGENTS: [Kind; 12] = [
     },
 ];
 
-pub const RESOURCES: [Kind; 5] = [
+pub static RESOURCES: [Kind; 5] = [
     Kind {
         word: "unit",
         what: "a systemd unit",
