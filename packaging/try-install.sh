@@ -42,6 +42,11 @@ inside dpkg --install "/pool/$(basename "$package")"
 expect 'test -x /usr/bin/leasehold'
 expect 'test -e /etc/leasehold/leasehold.toml.example'
 expect '! test -e /etc/leasehold/leasehold.toml'
+for file in bash-completion/completions/leasehold zsh/vendor-completions/_leasehold fish/vendor_completions.d/leasehold.fish; do
+    expect "test -s /usr/share/$file"
+done
+expect 'grep -qx "disable leasehold.service" /usr/lib/systemd/system-preset/50-leasehold.preset'
+expect 'test -e /usr/share/man/man5/leasehold.toml.5.gz'
 expect '! test -e /etc/systemd/system/multi-user.target.wants/leasehold.service'
 inside systemctl enable leasehold.service
 expect 'test -e /etc/systemd/system/multi-user.target.wants/leasehold.service'
@@ -54,13 +59,16 @@ expect 'grep -q edited /etc/leasehold/leasehold.toml'
 expect 'test "$(stat -c %a /etc/leasehold)" = 700'
 
 stage=removal
-inside dpkg --remove leasehold
+inside dpkg --remove leasehold | tee "$layer/said"
+grep -q '/var/lib/leasehold stays' "$layer/said"
 expect '! test -e /usr/bin/leasehold'
 expect '! test -L /etc/systemd/system/multi-user.target.wants/leasehold.service'
 expect 'test -e /var/lib/leasehold/record'
 
 stage=purge
-inside dpkg --purge leasehold
+inside dpkg --purge leasehold | tee "$layer/said"
+grep -q 'removes /var/lib/leasehold' "$layer/said"
+grep -q 'keeps what you made in /etc/leasehold' "$layer/said"
 expect '! test -e /var/lib/leasehold'
 expect 'grep -q edited /etc/leasehold/leasehold.toml'
 echo "installed, reinstalled, removed and purged as it should"

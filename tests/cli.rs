@@ -65,6 +65,7 @@ fn help_names_every_subcommand_and_the_exit_statuses() {
         "daemon",
         "demo",
         "check",
+        "init",
         "keygen",
         "status",
         "failover",

@@ -183,6 +183,16 @@ fn a_lone_primary_serves_but_is_degraded() {
     golden("lone-primary", &status);
 }
 
+/// What whoever sets up a pair sees first.
+#[test]
+fn a_pair_that_has_just_started_is_told_to_be_looked_at_again() {
+    let mut status = from_standby();
+    status.me.role = Role::Joining;
+    let said = status.peer.said.as_mut().unwrap();
+    (said.role, said.token) = (Role::Joining, None);
+    golden("just-started", &status);
+}
+
 #[test]
 fn a_joining_node_that_waits_says_for_what() {
     let mut status = from_standby();

@@ -1,6 +1,7 @@
 //! The one definition of every subcommand and option: feeds help, man pages and completions.
 
 mod demo;
+mod init;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::simulate::faults::Fault;
 use crate::sim::text::{self, Range};
 
 pub use demo::{BmcAction, Demo, DemoBmc, DemoMachine, DemoService};
+pub use init::{Data, Init, LonePrimary, Watchdog};
 
 /// Where the packages put the configuration.
 pub const CONFIG: &str = "/etc/leasehold/leasehold.toml";
@@ -34,6 +36,14 @@ Exit status:
   3  refused: by the daemon's decision, or for want of permission
   4  the pair is degraded (only with status --exit-code); stored, but not verified (only gate)
   78 the daemon cannot start before its configuration, key or record is mended";
+
+const STATUS_HELP: &str = "\
+Exit status:
+  0  the daemon answered; with --exit-code: and nothing is wrong
+  1  wrong usage, or the answer could not be read
+  2  the daemon cannot be reached
+  3  you may not ask: see control.read_group in leasehold.toml(5)
+  4  with --exit-code: something is wrong, and stands first on the screen";
 
 #[derive(Debug, ClapArgs)]
 pub struct Global {
@@ -88,9 +98,16 @@ pub enum Command {
     ///
     /// Times are written 300ms, 1.5s, 2m or 24h; a range, drawn evenly, as 200ms..900ms.
     Simulate(Simulate),
+    /// Describe a new pair: write its configuration and its key, and say what is left to do
+    ///
+    /// Without options it asks, one question at a time. With any that describes the pair it asks nothing, and says what is
+    /// missing. What exists is never written over, and nothing is written that `leasehold check` would refuse. Secrets are
+    /// no options and no answers: they go into files, which the last words name.
+    Init(Init),
     /// Make a new cluster key
     Keygen(Keygen),
     /// Show both nodes, and whether a failover would work now
+    #[command(after_help = STATUS_HELP)]
     Status(Status),
     /// Hand the service to the other node, planned
     Failover(Failover),

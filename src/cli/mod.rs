@@ -22,6 +22,7 @@ mod follow;
 mod freeze;
 mod gate;
 mod guard;
+pub mod init;
 mod init_record;
 mod keygen;
 mod launch;
@@ -83,6 +84,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
         Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Simulate(options) => simulate::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
+        Command::Init(options) => init::run(&global, &options, out),
         Command::Keygen(options) => keygen::run(&options.path, out),
         Command::Status(options) => status::run(&socket::of(&global), &options, out),
         Command::Failover(options) => failover::run(&socket::of(&global), &options, out),

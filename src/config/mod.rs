@@ -14,6 +14,7 @@ pub mod checked;
 pub mod diagnostics;
 mod digest;
 mod field;
+mod keys;
 mod raw;
 mod resources;
 mod rules;
@@ -33,6 +34,7 @@ pub use agents::{Facts, fence_agent};
 pub use arithmetic::Arithmetic;
 pub use checked::*;
 pub use diagnostics::{Diagnostics, Finding, Severity};
+pub use keys::{Table, keys};
 pub use surroundings::Surroundings;
 
 use value::Findings;
@@ -63,7 +65,10 @@ pub fn load_with(path: &Path, metadata_of: fence_agent::MetadataOf<'_>) -> Resul
     let unreadable = |finding: Finding| Diagnostics::new(name.clone(), "", vec![finding]);
     let bytes = read(path).map_err(|error| {
         let finding = Finding::error(format!("the configuration cannot be read: {error}"));
-        unreadable(finding.help("check the path, its permissions, and that it is a file"))
+        unreadable(finding.help(match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path; for a new pair, `leasehold init` writes a first one",
+            _ => "check the path, its permissions, and that it is a file",
+        }))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|b| *b == b'\n').count();

@@ -15,7 +15,7 @@ use super::diagnostics::Finding;
 use super::value::{At, Field, Findings, Least, Section};
 use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
 
-pub use resource::{Resource, ResourceWord, Service};
+pub use resource::{RESOURCE_KINDS, Resource, ResourceWord, Service};
 
 #[derive(Debug)]
 pub struct Raw {
@@ -130,7 +130,7 @@ pub enum Kind {
 }
 
 /// The kinds by their names in the file.
-const KINDS: [(&str, Kind); 12] = [
+pub const KINDS: [(&str, Kind); 12] = [
     ("ipmi", Kind::Ipmi),
     ("redfish", Kind::Redfish),
     ("fence-agent", Kind::FenceAgent),
@@ -405,6 +405,7 @@ fn timing(root: &mut Section<'_>, fence: FenceTiming, f: &mut Findings) -> Timin
 }
 
 fn watchdog(guard: &mut Section<'_>, f: &mut Findings) -> Field<Watchdog> {
+    guard.shape("watchdog", "\"none\", \"auto\" or a duration");
     let word = guard.if_string("watchdog");
     let given = |value, span| Field::Given(At { value, span });
     match word.as_ref().map(|w| w.value.as_str()) {

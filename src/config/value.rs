@@ -23,6 +23,7 @@ pub use super::field::{At, Field, Least};
 pub struct Findings {
     pub list: Vec<Finding>,
     known: BTreeMap<String, Vec<&'static str>>,
+    shapes: BTreeMap<(String, &'static str), String>,
     unknown: Vec<(String, At<String>)>,
 }
 
@@ -43,6 +44,14 @@ impl Findings {
             let help = self.help_for_unknown(&label, &key.value);
             self.list.push(finding.help(help));
         }
+    }
+
+    /// Every key that was asked for, by the label of its table, with the shape of its value.
+    pub fn known(&self) -> impl Iterator<Item = (&str, Vec<(&'static str, &str)>)> {
+        self.known.iter().map(|(label, keys)| {
+            let shape = |key: &'static str| self.shapes.get(&(label.clone(), key)).map_or("", String::as_str);
+            (label.as_str(), keys.iter().map(|key| (*key, shape(key))).collect())
+        })
     }
 
     fn help_for_unknown(&self, label: &str, key: &str) -> String {
@@ -68,18 +77,23 @@ pub struct Section<'a> {
     path: String,
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
+    shapes: BTreeMap<&'static str, String>,
 }
 
 impl<'a> Section<'a> {
     pub fn root(document: &'a Spanned<DeTable<'a>>) -> Section<'a> {
         let table = Some(document.get_ref());
-        Section { label: "the top level".into(), span: 0..0, path: String::new(), table, known: Vec::new() }
+        Section::new("the top level".into(), 0..0, String::new(), table)
     }
 
     fn child(&self, key: &str, array: bool, span: Range<usize>, table: Option<&'a DeTable<'a>>) -> Section<'a> {
         let path = self.path_of(key);
         let label = if array { format!("[[{path}]]") } else { format!("[{path}]") };
-        Section { label, span, path, table, known: Vec::new() }
+        Section::new(label, span, path, table)
+    }
+
+    fn new(label: String, span: Range<usize>, path: String, table: Option<&'a DeTable<'a>>) -> Section<'a> {
+        Section { label, span, path, table, known: Vec::new(), shapes: BTreeMap::new() }
     }
 
     /// The full name of a key: `lease.term`.
@@ -109,6 +123,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// What the value of a key looks like, for the manual; the first word on it counts.
+    pub fn shape(&mut self, key: &'static str, shape: &str) {
+        self.shapes.entry(key).or_insert_with(|| shape.to_owned());
+    }
+
     fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.know(key);
         self.table?.iter().find(|(k, _)| k.get_ref() == key).map(|(_, v)| v)
@@ -127,6 +146,7 @@ impl<'a> Section<'a> {
         f: &mut Findings,
         convert: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
     ) -> Field<T> {
+        self.shape(key, wanted);
         let Some(value) = self.value(key) else { return Field::Absent };
         match convert(value.get_ref()) {
             Some(converted) => Field::Given(At { value: converted, span: value.span() }),
@@ -145,6 +165,7 @@ impl<'a> Section<'a> {
         f: &mut Findings,
         parse: impl FnOnce(&str) -> Result<T, (String, String)>,
     ) -> Field<T> {
+        self.shape(key, wanted);
         let text = match self.read(key, wanted, f, |v| v.as_str()) {
             Field::Given(text) => text,
             Field::Absent => return Field::Absent,
@@ -202,6 +223,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn duration(&mut self, key: &'static str, least: Least, f: &mut Findings) -> Field<Span> {
+        self.shape(key, "a duration");
         if let Some(DeValue::Integer(n)) = self.value(key).map(Spanned::get_ref) {
             let (path, text, span) = (self.path_of(key), n.to_string(), self.value(key).map(Spanned::span));
             let finding = Finding::error(format!("`{path}` has no unit"));
@@ -214,6 +236,7 @@ impl<'a> Section<'a> {
 
     /// The limit of a fence agent: without an end to it, F would not be finite (protocol section 2).
     pub fn fence_limit(&mut self, key: &'static str, f: &mut Findings) -> Field<Span> {
+        self.shape(key, "a duration");
         match self.if_string(key) {
             Some(text) if is_endless(&text.value) => {
                 let finding = Finding::error("F is not finite").at(&text.span, "this attempt need not end");
@@ -226,6 +249,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn integer(&mut self, key: &'static str, range: RangeInclusive<u32>, f: &mut Findings) -> Field<u32> {
+        self.shape(key, &format!("{} to {}", range.start(), range.end()));
         let number = self.read(key, "an integer", f, |v| {
             v.as_integer().map(|n| i64::from_str_radix(n.as_str(), n.radix()).unwrap_or(i64::MAX))
         });
@@ -270,6 +294,7 @@ impl<'a> Section<'a> {
 
     /// A command: program and arguments, run without a shell.
     pub fn command(&mut self, key: &'static str, f: &mut Findings) -> Field<Vec<String>> {
+        self.shape(key, "a command");
         if let Some(text) = self.if_string(key) {
             let words = text.value.split_whitespace().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(", ");
             let finding = Finding::error(format!("`{}` is one string, not a list of arguments", self.path_of(key)));
@@ -295,6 +320,7 @@ impl<'a> Section<'a> {
     /// A table of strings, in the order of its keys.
     pub fn strings_by_key(&mut self, key: &'static str, f: &mut Findings) -> Vec<(At<String>, At<String>)> {
         let path = self.path_of(key);
+        self.shape(key, "a table of strings");
         let Field::Given(table) = self.read(key, "a table", f, |v| v.as_table()) else { return Vec::new() };
         let mut entries = Vec::new();
         for (name, value) in table.value {
@@ -369,6 +395,8 @@ impl<'a> Section<'a> {
                 f.unknown.push((self.label.clone(), key));
             }
         }
+        let label = self.label.clone();
+        f.shapes.extend(self.shapes.into_iter().map(|(key, shape)| ((label.clone(), key), shape)));
         let known = f.known.entry(self.label).or_default();
         for key in self.known {
             if !known.contains(&key) {

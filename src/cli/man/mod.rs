@@ -1,7 +1,8 @@
-//! `leasehold man DIR`: one page for the program, one for each subcommand, each kind of fence agent and each kind of
-//! resource, for the packages.
+//! `leasehold man DIR`: one page for the program, one for the configuration, one for each subcommand, each kind of fence
+//! agent and each kind of resource, for the packages.
 
 mod roff;
+mod settings;
 
 use std::fs;
 use std::path::Path;
@@ -44,6 +45,8 @@ pub fn run(directory: &Path) -> anyhow::Result<Exit> {
     for command in root.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
         of_command(directory, command.clone(), &format!("leasehold-{}", command.get_name()))?;
     }
+    let settings = roff::from_markdown("leasehold.toml", 5, &settings::page(), &source());
+    write(directory, "leasehold.toml.5", settings.as_bytes())?;
     of_kinds(directory, "leasehold-fence", &AGENTS)?;
     of_kinds(directory, "leasehold-resource", &RESOURCES)?;
     Ok(Exit::Fine)
@@ -52,7 +55,7 @@ pub fn run(directory: &Path) -> anyhow::Result<Exit> {
 fn of_kinds(directory: &Path, of: &str, pages: &[(&str, &str)]) -> anyhow::Result<()> {
     pages.iter().try_for_each(|(kind, page)| {
         let name = format!("{of}-{kind}");
-        write(directory, &format!("{name}.7"), roff::from_markdown(&name, page, &source()).as_bytes())
+        write(directory, &format!("{name}.7"), roff::from_markdown(&name, 7, page, &source()).as_bytes())
     })
 }
 

@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-/// `page` as a page of section 7 called `name`; `source` goes into its footer.
-pub fn from_markdown(name: &str, page: &str, source: &str) -> String {
+/// `page` as a page of this section called `name`; `source` goes into its footer.
+pub fn from_markdown(name: &str, section: u8, page: &str, source: &str) -> String {
     let mut roff = Roff::default();
     // Writing into a string cannot fail, here and below.
-    let _ = writeln!(roff.out, ".TH \"{}\" 7 \"\" \"{source}\" \"leasehold\"\n.nh\n.ad l", name.to_uppercase());
+    let _ = writeln!(roff.out, ".TH \"{}\" {section} \"\" \"{source}\" \"leasehold\"\n.nh\n.ad l", name.to_uppercase());
     page.lines().for_each(|line| roff.line(name, line));
     roff.end_block();
     roff.out
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn body(page: &str) -> String {
-        let roff = from_markdown("leasehold-fence-x", page, "leasehold 1");
+        let roff = from_markdown("leasehold-fence-x", 7, page, "leasehold 1");
         roff.split_once(".ad l\n").expect("a head").1.to_owned()
     }
 

@@ -79,6 +79,10 @@ fn nobody_serves(status: &Status) -> Option<Finding> {
         return None;
     }
     let was_primary = status.peer.said.as_ref().is_some_and(|said| said.role == Role::Primary);
+    if status.me.role == Role::Joining && in_contact(&status.peer) {
+        let text = "nobody serves yet: this node has just started, and settles with its peer who begins";
+        return Some(Finding::new(Level::Bad, text).remedy("look again in some seconds; `leasehold why` if it lasts"));
+    }
     let text = match (status.me.role, was_primary) {
         (Role::TakingOver, _) => format!("{} is taking over and does not serve yet", status.me.name),
         (_, true) => format!("nobody is known to serve: {} was primary when last heard", status.peer.name),

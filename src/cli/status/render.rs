@@ -55,6 +55,9 @@ fn wrong(page: &mut Page, found: &[Finding]) {
 
 fn fail_over(page: &mut Page, status: &Status, found: &[Finding]) {
     page.blank();
+    if server(status).is_none() && can_fail_over(status) {
+        return page.wrapped("", "Can I fail over now? There is nothing to hand over yet.", Paint::Yellow);
+    }
     if can_fail_over(status) {
         let to = if status.me.role == Role::Primary { &status.peer.name } else { &status.me.name };
         return page.wrapped("", &format!("Can I fail over now? Yes, to {to}."), Paint::Green);

@@ -42,7 +42,7 @@ pub enum ResourceWord {
 }
 
 /// The kinds of resources by their names in the file.
-const RESOURCE_KINDS: [(&str, ResourceWord); 5] = [
+pub const RESOURCE_KINDS: [(&str, ResourceWord); 5] = [
     ("exec", ResourceWord::Exec),
     ("address", ResourceWord::Address),
     ("unit", ResourceWord::Unit),

@@ -177,6 +177,7 @@ fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
 /// One name for both nodes, or a table with one for each.
 fn interfaces(s: &mut Section<'_>, f: &mut Findings) -> Option<Interfaces> {
     const EXAMPLE: &str = "\"eth1\"` or `interface = { heron = \"eth1\", plover = \"enp9s0\" }";
+    s.shape("interface", "a string or a table of strings");
     if let Some(name) = s.if_string("interface") {
         return name_of(&name, f).map(Interfaces::Same);
     }
