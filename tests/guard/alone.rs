@@ -18,7 +18,7 @@ use leasehold::wire::{self, Keyring};
 use super::{need, until};
 
 /// A run-time directory, and this test in the place of the daemon.
-struct Alone {
+pub struct Alone {
     directory: tempfile::TempDir,
     page: Shared,
     bell: Bell,
@@ -35,7 +35,7 @@ impl Drop for Service {
 }
 
 /// A running guard.
-struct Guard(Child);
+pub struct Guard(Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl Drop for Guard {
 }
 
 impl Alone {
-    fn new() -> Alone {
+    pub fn new() -> Alone {
         let directory = tempfile::tempdir().unwrap();
         let page = Shared::open(directory.path(), machine::boot_id().unwrap()).unwrap();
         let bell = Bell::open(directory.path()).unwrap();
@@ -68,7 +68,7 @@ impl Alone {
     }
 
     /// Starts a guard that resets nothing.
-    fn guard(&self) -> Guard {
+    pub fn guard(&self) -> Guard {
         Guard(self.command().arg("--on-reset").arg(self.path("reset")).spawn().unwrap())
     }
 
@@ -83,7 +83,7 @@ impl Alone {
     }
 
     /// A lease that ends in `ms`, of a daemon that is dead; its guard is given the plan first.
-    fn lease(&self, ms: u64, remains: &Remains) -> Told {
+    pub fn lease(&self, ms: u64, remains: &Remains) -> Told {
         self.lease_of(plan::save(self.directory.path(), remains, None, &[]).unwrap(), ms)
     }
 
@@ -111,18 +111,18 @@ impl Alone {
         self.bell.ring();
     }
 
-    fn said(&self) -> Option<Said> {
+    pub fn said(&self) -> Option<Said> {
         match self.page.said() {
             Content::Told(said) => Some(said),
             Content::Never | Content::Unreadable => None,
         }
     }
 
-    fn until_fired(&self, wanted: Fired) {
+    pub fn until_fired(&self, wanted: Fired) {
         until(&format!("{wanted:?}"), || self.said().is_some_and(|said| said.fired == wanted));
     }
 
-    fn reset(&self) -> String {
+    pub fn reset(&self) -> String {
         fs::read_to_string(self.path("reset")).unwrap_or_default()
     }
 }
