@@ -228,7 +228,6 @@ mod tests {
             Op::Thaw,
             Op::InitRecord,
             Op::ClearAlarms,
-            Op::Stop { keep_resources: false },
             Op::Stop { keep_resources: true },
         ]
     }

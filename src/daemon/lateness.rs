@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn half_of_the_pause_warns_each_new_worst_is_told_and_the_same_again_only_later() {
         let mut alarm = LatenessAlarm::new(Span::from_secs(1));
-        let at = |seconds| Instant(seconds * 1_000_000_000);
+        let at = |seconds: u64| Instant(seconds * 1_000_000_000);
         let mut count = |daemon, guard, now| alarm.weigh(Span::from_ms(daemon), Span::from_ms(guard), at(now)).len();
         assert_eq!(count(499, 499, 1), 0);
         assert_eq!(count(500, 0, 2), 1);

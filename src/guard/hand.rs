@@ -164,17 +164,19 @@ impl Tools {
 
     /// Kills, takes the addresses away, and looks twice: `true` when nothing is left and everything could be seen.
     fn end_everything(&mut self, plan: &Plan, daemon: i32) -> bool {
-        let units = self.end_units(plan);
+        plan.units().for_each(cgroup::kill_unit);
         plan.cgroups().for_each(cgroup::kill);
         let first = self.look_and_kill(plan, daemon);
         let addresses = self.remove_addresses(plan);
+        let units = self.tell_managers(plan);
         let second = self.look_and_kill(plan, daemon);
         let groups = plan.cgroups().all(cgroup::is_empty) && plan.units().all(cgroup::is_unit_empty);
         plan.can_prove() && units && first && second && addresses && groups
     }
 
-    /// Whether the manager starts none of them again. It is told before anything is killed, and whenever one is back.
-    fn end_units(&mut self, plan: &Plan) -> bool {
+    /// Whether the manager starts none of the units again: it is told once, and whenever one is back. After all else, for a
+    /// manager that hangs holds this up.
+    fn tell_managers(&mut self, plan: &Plan) -> bool {
         for (unit, asked) in plan.units().zip(&mut self.asked) {
             if !*asked || !cgroup::is_unit_empty(unit) {
                 *asked = manager::stop(unit);

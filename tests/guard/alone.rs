@@ -67,6 +67,15 @@ impl Alone {
         command
     }
 
+    /// As [`Alone::guard`], among the processes of a container: its manager lets in nobody whom it cannot name. It ends
+    /// with the container.
+    pub fn guard_within(&self, manager: i32) -> Guard {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &manager.to_string(), "--pid"]).arg(env!("CARGO_BIN_EXE_leasehold"));
+        command.arg("guard").arg("--runtime").arg(self.directory.path()).arg("--on-reset").arg(self.path("reset"));
+        Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
     /// Starts a guard that resets nothing.
     pub fn guard(&self) -> Guard {
         Guard(self.command().arg("--on-reset").arg(self.path("reset")).spawn().unwrap())
@@ -85,6 +94,14 @@ impl Alone {
     /// A lease that ends in `ms`, of a daemon that is dead; its guard is given the plan first.
     pub fn lease(&self, ms: u64, remains: &Remains) -> Told {
         self.lease_of(plan::save(self.directory.path(), remains, None, &[]).unwrap(), ms)
+    }
+
+    /// As [`Alone::lease`], with more time until the reset.
+    pub fn patient_lease(&self, ms: u64, remains: &Remains) -> Told {
+        let told = Told { reset_after: Span::from_secs(40), ..self.lease(60_000, remains) };
+        let told = Told { deadline: clock::now().after(Span::from_ms(ms)), ..told };
+        self.tell(&told);
+        told
     }
 
     fn lease_of(&self, plan: u64, ms: u64) -> Told {

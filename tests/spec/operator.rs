@@ -133,6 +133,7 @@ fn s6_77a_resources_are_kept_only_by_a_primary_that_is_frozen_and_hears_that_its
 #[test]
 fn s6_77b_what_is_kept_has_no_end_nothing_stops_and_the_next_daemon_gives_it_one_again() {
     let mut bench = frozen();
+    bench.forget();
     bench.command(Command::StopKeeping).unwrap();
     let endless = |o: &Output| matches!(o, Output::ArmLease { deadline: Instant::NEVER, sole: true, .. });
     assert!(bench.place(endless) < bench.place(|o| *o == Output::Finished), "the right is recorded before it ends");
