@@ -249,6 +249,10 @@ impl Watch {
         } else if self.comes_to(Fired::Killing, told) {
             say!("{}: killing everything that it started", Ran(told, now));
         }
+        // From the first order on the hand is at work, and may hold on to the plan for long.
+        if self.plan == 0 {
+            self.prepare();
+        }
         self.hand.kill(told.deadline);
         look
     }

@@ -196,10 +196,7 @@ fn lateness(lateness: &Lateness) -> String {
     let Lateness { since_start, last_hour } = lateness;
     let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
     let [p50, p99_9, longest] = [last_hour.p50_us, last_hour.p99_9_us, last_hour.longest_us].map(ms);
-    format!(
-        "p50 {p50}, p99.9 {p99_9}, max {longest} ms in the last hour; max {} ms since its start",
-        ms(since_start.longest_us)
-    )
+    format!("p50 {p50}, p99.9 {p99_9}, max {longest} ms (1 h); {} ms ever", ms(since_start.longest_us))
 }
 
 /// Whether clients get through, where something to cut is configured.
