@@ -10,8 +10,14 @@ mod pairs;
 #[path = "common/need.rs"]
 mod need;
 
+#[path = "common/systemd.rs"]
+mod systemd;
+
 #[path = "guard/alone.rs"]
 mod alone;
+
+#[path = "guard/units.rs"]
+mod units;
 
 use std::fs;
 use std::time::Duration;
@@ -248,8 +254,8 @@ fn a_guard_takes_little_memory_and_next_to_no_time() {
     let pid = pair.guard(node).expect("a guard").pid.as_raw_nonzero();
     let page = page(&pair, node);
     let (begun, cost) = (clock::now(), cpu_ns(pid.get()));
-    let wakes = said(&page).wakes;
-    until("it was woken ten more times", || said(&page).wakes >= wakes + 10);
+    let wakes = said(&page).late.count;
+    until("it was woken ten more times", || said(&page).late.count >= wakes + 10);
     let share = (cpu_ns(pid.get()) - cost) as f64 / clock::now().since(begun).0 as f64 * 100.0;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let rss: u64 = status
@@ -257,13 +263,13 @@ fn a_guard_takes_little_memory_and_next_to_no_time() {
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
         .expect("kB");
-    let late = said(&page);
+    let late = said(&page).late;
     println!(
         "\nguard of a primary: {share:.3} % of a CPU, {rss} kB resident; woken late by p50 {} p99.9 {} max {} of {}",
-        late.late_p50, late.late_p99_9, late.late_longest, late.wakes
+        late.p50, late.p99_9, late.longest, late.count
     );
     // This build is not the one that is shipped; the bound catches a change of kind.
-    assert!(rss < 16 << 10 && share < 1.0);
+    assert!(rss < 24 << 10 && share < 1.0);
 }
 
 fn cpu_ns(pid: i32) -> u64 {

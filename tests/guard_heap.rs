@@ -11,9 +11,10 @@ use std::time::Duration;
 use leasehold::core::{Span, Token};
 use leasehold::guard::{self, GuardOptions, plan};
 use leasehold::os::bell::Bell;
+use leasehold::os::net::cut::{Cutter, Spec};
 use leasehold::os::shared::{Content, Fired, Said, Shared, Standing, Told};
 use leasehold::os::{clock, machine};
-use leasehold::resource::Remains;
+use leasehold::resource::{Remains, ServerRemains, UnitRemains};
 
 /// The system's allocator, with a count of what the watched threads ask of it.
 struct Counting;
@@ -81,9 +82,21 @@ fn a_whole_lease_is_watched_and_enforced_to_the_reset_without_one_allocation() {
     let remains = Remains {
         marks: vec![mark.clone()],
         cgroups: vec!["/sys/fs/cgroup/no-such-group".into()],
-        // Nothing that the kernel understands: what counts is that it is sent.
-        cuts: vec![vec![0; 64]],
-        addresses: vec![vec![0; 64]],
+        servers: vec![ServerRemains { program: "postgres".into(), directory: "/srv/no-such-data".into() }],
+        units: vec![UnitRemains {
+            unit: "no-such-unit.service".into(),
+            trees: vec!["/sys/fs/cgroup".into()],
+            manager: "/nonexistent/private".into(),
+            stop: vec![0; 64],
+        }],
+        // Whether the kernel lets it is no matter: what counts is that it is asked.
+        clients: Some(Spec {
+            table: format!("leasehold-heap-{}", std::process::id()),
+            addresses: vec!["192.0.2.77".parse().unwrap()],
+            ports: vec![1],
+            peers: Vec::new(),
+        }),
+        addresses: vec!["192.0.2.77".parse().unwrap(), "2001:db8::77".parse().unwrap()],
         hidden: vec!["share".into()],
     };
     let plan = plan::save(directory.path(), &remains, None, &[]).unwrap();
@@ -125,6 +138,7 @@ fn a_whole_lease_is_watched_and_enforced_to_the_reset_without_one_allocation() {
     assert!(!service.wait().unwrap().success(), "the guard has killed it");
     until("a reset was ordered", || said(&page).is_some_and(|said| said.fired == Fired::Reset));
     assert_eq!(ASKED.load(Ordering::SeqCst), 0, "allocations of the guard's threads");
+    let _ = Cutter::attach(remains.clients.unwrap()).remove();
     // The count itself works: this thread is watched now.
     WATCHED[0].store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
     drop(std::hint::black_box(vec![0u8; 100]));

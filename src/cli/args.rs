@@ -35,7 +35,8 @@ Exit status:
   2  the daemon cannot be reached
   3  refused: by the daemon's decision, or for want of permission
   4  the pair is degraded (only with status --exit-code); stored, but not verified (only gate)
-  78 the daemon cannot start before its configuration, key or record is mended";
+  78 the daemon cannot start before its configuration, key or record is mended
+  79 the daemon ended and left its resources up (stop --keep-resources)";
 
 const STATUS_HELP: &str = "\
 Exit status:
@@ -418,9 +419,14 @@ pub struct Stop {
     #[arg(long)]
     pub wait: bool,
 
-    /// With --wait: stop watching after this many seconds; the stop itself goes on
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, requires = "wait")]
+    /// With --wait and --keep-resources: stop watching after this many seconds; the stop itself goes on
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub timeout: u32,
+
+    /// On the primary: freeze the pair, then end this daemon alone, and wait for that. Its resources stay up, untouched,
+    /// and nobody takes over until it is started again and `leasehold thaw` is given
+    #[arg(long)]
+    pub keep_resources: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -2,12 +2,14 @@
 
 use super::args::{Daemon, Global};
 use super::exit::Exit;
-use crate::daemon::DaemonOptions;
+use crate::daemon::{DaemonOptions, End};
 
 /// Runs until the daemon ends. Its errors are for the journal: `main` prints them once.
 pub fn run(global: Global, options: Daemon) -> anyhow::Result<Exit> {
     let Daemon { node, log, boot_id, units, test_hooks } = options;
     let (config, socket) = (global.config, global.socket);
-    crate::daemon::run(DaemonOptions { config, node, socket, log, boot_id, units, test_hooks })?;
-    Ok(Exit::Fine)
+    Ok(match crate::daemon::run(DaemonOptions { config, node, socket, log, boot_id, units, test_hooks })? {
+        End::InOrder => Exit::Fine,
+        End::Kept => Exit::Kept,
+    })
 }

@@ -20,6 +20,8 @@ pub enum Exit {
     Degraded,
     /// The daemon cannot start with this configuration, key or record, now or later: no use in trying again.
     Unusable,
+    /// The daemon has ended and left its resources up, as `stop --keep-resources` ordered.
+    Kept,
 }
 
 impl Exit {
@@ -32,6 +34,8 @@ impl Exit {
             Exit::Degraded => 4,
             // EX_CONFIG of sysexits.h: the unit does not restart after it.
             Exit::Unusable => 78,
+            // The first that sysexits.h leaves free: nor after this one.
+            Exit::Kept => 79,
         }
     }
 

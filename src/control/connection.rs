@@ -133,7 +133,8 @@ impl Connection {
             Op::Thaw => self.command(op, Command::Thaw).await,
             Op::InitRecord => self.command(op, Command::Init).await,
             Op::ClearAlarms => self.command(op, Command::ClearAlarms).await,
-            Op::Stop => self.command(op, Command::Stop).await,
+            Op::Stop { keep_resources: false } => self.command(op, Command::Stop).await,
+            Op::Stop { keep_resources: true } => self.command(op, Command::StopKeeping).await,
         }
     }
 

@@ -48,8 +48,11 @@ pub enum Op {
     InitRecord,
     /// The operator has looked at the alarms.
     ClearAlarms,
-    /// Clean stop of the daemon.
-    Stop,
+    /// Clean stop of the daemon. `keep_resources`: it ends, and the resources of a frozen pair stay up.
+    Stop {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        keep_resources: bool,
+    },
 }
 
 /// Every operation: name, whether it only reads, its arguments. The documentation is checked against this table.
@@ -66,7 +69,7 @@ pub const OPS: [(&str, bool, &[&str]); 13] = [
     ("thaw", false, &[]),
     ("init-record", false, &[]),
     ("clear-alarms", false, &[]),
-    ("stop", false, &[]),
+    ("stop", false, &["keep_resources"]),
 ];
 
 /// A line that is no request. `id` is repeated in the answer where the line had one.
@@ -92,7 +95,7 @@ impl Op {
             Op::Thaw => "thaw",
             Op::InitRecord => "init-record",
             Op::ClearAlarms => "clear-alarms",
-            Op::Stop => "stop",
+            Op::Stop { .. } => "stop",
         }
     }
 }
@@ -142,7 +145,7 @@ fn op(fields: &mut Map<String, Value>) -> Result<Op, Failure> {
         "thaw" => Op::Thaw,
         "init-record" => Op::InitRecord,
         "clear-alarms" => Op::ClearAlarms,
-        "stop" => Op::Stop,
+        "stop" => Op::Stop { keep_resources: flag(fields, "keep_resources")?.unwrap_or(false) },
         other => return Err(unknown_op(other)),
     })
 }
@@ -225,7 +228,7 @@ mod tests {
             Op::Thaw,
             Op::InitRecord,
             Op::ClearAlarms,
-            Op::Stop,
+            Op::Stop { keep_resources: true },
         ]
     }
 

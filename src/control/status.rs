@@ -398,6 +398,29 @@ pub struct Stalls {
     pub allowed_ms: u64,
     /// How many were above half of that.
     pub long: u64,
+    /// How late the daemon's loop was woken, which sends heartbeats and keeps the lease.
+    #[serde(default)]
+    pub daemon: Lateness,
+    /// How late the guard was; null while none runs.
+    #[serde(default)]
+    pub guard: Option<Lateness>,
+}
+
+/// How late somebody was woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Lateness {
+    pub since_start: Late,
+    /// And up to ten minutes more.
+    pub last_hour: Late,
+}
+
+/// Of all times that he was woken: half were not later than `p50_us`, all but one in a thousand not later than `p99_9_us`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Late {
+    pub count: u64,
+    pub p50_us: u64,
+    pub p99_9_us: u64,
+    pub longest_us: u64,
 }
 
 /// Orderly stops of this node's resources, verification included, over all lives of the daemon.

@@ -1,9 +1,9 @@
 //! What an operator asks. A refusal says what stands in the way; `Ok` means begun.
 
 use super::ids::AgentSet;
-use super::io::{Command, Event, Hindrance, Refusal, StopReason};
+use super::io::{Command, Event, Hindrance, Output, Refusal, StopReason};
 use super::message::{Role, Standing};
-use super::node::{Node, RoleState};
+use super::node::{Node, Resources, RoleState};
 use super::settings::Plan;
 use super::time::Instant;
 
@@ -17,6 +17,7 @@ impl Node {
             Command::Freeze => self.command_freeze(),
             Command::Thaw => self.command_thaw(),
             Command::Stop => self.command_stop(now),
+            Command::StopKeeping => self.command_stop_keeping(now),
             Command::Init => {
                 self.recordless = false;
                 Ok(())
@@ -164,6 +165,32 @@ impl Node {
             self.become_demoting(reason, now);
         }
         self.send_now = true;
+        Ok(())
+    }
+
+    /// Nobody watches over what is left behind. So the peer must be known not to take over by itself, whatever it hears or
+    /// does not hear: both nodes hold durably that they are frozen, this one as `Sole` and the other as `Out`.
+    fn command_stop_keeping(&mut self, now: Instant) -> Result<(), Refusal> {
+        let (written, wanted) = (self.record.written(), self.record.wanted());
+        let frozen = written.frozen && written.standing == Standing::Sole && written == wanted;
+        let peer = self.hears();
+        let peer_frozen =
+            peer.is_some_and(|d| d.notices.freeze && d.standing == Standing::Out && !d.wish && !d.holding);
+        let refusal = [
+            (self.leaving() || self.finished, Refusal::AlreadyStopping),
+            (!matches!(self.role, RoleState::Primary(_)), Refusal::NotPrimary),
+            (!matches!(self.resources, Resources::Up(_)), Refusal::NotServing),
+            (!frozen, Refusal::NotFrozen),
+            (!peer_frozen, Refusal::PeerNotFrozen),
+        ];
+        if let Some((_, refusal)) = refusal.into_iter().find(|(so, _)| *so) {
+            return Err(refusal);
+        }
+        let token = written.held_token;
+        self.void_attempt(now);
+        self.report(Event::KeepsResources { token });
+        self.out(Output::ArmLease { deadline: Instant::NEVER, token, sole: true });
+        self.finish();
         Ok(())
     }
 

@@ -154,6 +154,8 @@ pub enum Command {
     Thaw,
     /// Clean stop of this daemon: hand over or leave, then [`Output::Finished`].
     Stop,
+    /// End this daemon and leave the resources up, of a pair that is frozen on both nodes; then [`Output::Finished`].
+    StopKeeping,
     /// A node without a record may promote.
     Init,
     /// The operator has looked at the alarms (rolled-back record, lying devices) and clears them.
@@ -410,6 +412,9 @@ pub enum Event {
     DrillDone,
     DrillFailed,
     Stopping,
+    KeepsResources {
+        token: Token,
+    },
 }
 
 /// Why a command was not carried out.
@@ -423,6 +428,8 @@ pub enum Refusal {
     AlreadyStopping,
     AlreadyFrozen,
     NotFrozen,
+    PeerNotFrozen,
+    NotServing,
     NoAgent,
     YieldingNode,
     NothingToDrill,

@@ -5,7 +5,7 @@ use super::message::Standing;
 use super::mutant::{self, Mutant};
 use super::node::{Node, Resources, RoleState, RunTimeLease};
 use super::record::ProofKind;
-use super::takeover::TakingOver;
+use super::takeover::{self, TakingOver};
 use super::time::{Instant, Timer};
 
 #[derive(Debug, Clone, Hash, Default)]
@@ -34,8 +34,10 @@ impl Node {
     fn adopt(&mut self, lease: RunTimeLease, now: Instant) {
         let epoch = self.new_epoch();
         self.resources = Resources::Up(epoch);
-        self.right_until = Some(lease.deadline);
-        self.report(Event::LeaseAdopted { token: lease.token, left: lease.deadline.since(now) });
+        // Of resources that were kept up without a daemon the record has no end: from now on they have one again.
+        let deadline = lease.deadline.min(takeover::sole_right(now, self.settings.term, self.settings.margin));
+        self.right_until = Some(deadline);
+        self.report(Event::LeaseAdopted { token: lease.token, left: deadline.since(now) });
         self.out(Output::AdoptResources { epoch, token: lease.token });
         let sole = self.record.written().standing == Standing::Sole;
         let proof = self.record.written().held_proof.unwrap_or(ProofKind::Agreed);

@@ -226,6 +226,10 @@ impl Refusal {
             Refusal::AlreadyStopping => "this daemon is stopping already".into(),
             Refusal::AlreadyFrozen => "the pair is frozen already".into(),
             Refusal::NotFrozen => "the pair is not frozen".into(),
+            Refusal::PeerNotFrozen => {
+                "the peer is not heard to be frozen: with nobody here to answer it could take over beside these resources".into()
+            }
+            Refusal::NotServing => "the resources here are not all up".into(),
             Refusal::NoAgent => "no fence agent is configured against the peer".into(),
             Refusal::YieldingNode => {
                 "with a yielding plan this node may not shoot: it was not an admitted standby".into()
@@ -248,6 +252,10 @@ impl Refusal {
                 Some("restore the contact, or `leasehold confirm-fenced` once you saw the peer down")
             }
             Refusal::NothingToDrill => Some("`leasehold check --live` looks at the devices, without changing anything"),
+            Refusal::PeerNotFrozen => Some(
+                "start the peer's daemon and `leasehold freeze` while both are in contact, or stop in order: `leasehold stop`",
+            ),
+            Refusal::NotServing => Some("`leasehold status` says what is missing"),
             Refusal::NothingToConfirm | Refusal::AlreadyStopping | Refusal::AlreadyFrozen | Refusal::NotFrozen => None,
         }
     }

@@ -6,6 +6,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub u64);
 
+impl Instant {
+    /// Beyond the life of every machine (292 years after its boot), and far enough from the end of the numbers to add to.
+    pub const NEVER: Instant = Instant(u64::MAX / 2);
+}
+
 /// A length of time in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(pub u64);

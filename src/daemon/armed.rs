@@ -28,9 +28,14 @@ impl Armed {
         self.epoch.load(Ordering::SeqCst) == epoch.0
     }
 
+    /// Whether this node still may act.
+    pub fn is_valid(&self) -> bool {
+        clock::now().0 < self.deadline.load(Ordering::SeqCst)
+    }
+
     /// Whether a start of this epoch may take its next step.
     pub fn may_continue(&self, epoch: Epoch) -> bool {
-        self.is_wanted(epoch) && clock::now().0 < self.deadline.load(Ordering::SeqCst)
+        self.is_wanted(epoch) && self.is_valid()
     }
 }
 

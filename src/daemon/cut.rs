@@ -26,6 +26,7 @@ use crate::os::clock;
 use crate::os::net::cut::{CutReport, Cutter, Spec};
 use crate::os::net::nft::{self, Gate};
 
+use super::armed::Armed;
 use super::group::instance;
 use super::note::{Inbox, Note};
 
@@ -80,7 +81,7 @@ impl Cut {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn prepare(spec: Spec, inbox: Inbox) -> std::io::Result<Cut> {
+    pub fn prepare(spec: Spec, armed: Arc<Armed>, inbox: Inbox) -> std::io::Result<Cut> {
         let (finished, done) = watch::channel(0);
         let mut cut = Cut { thread: None, given: Arc::default(), done };
         if spec.is_empty() {
@@ -89,7 +90,7 @@ impl Cut {
             return Ok(cut);
         }
         let (orders, queue) = channel();
-        let keeper = Keeper::new(Cutter::prepare(spec), finished, inbox);
+        let keeper = Keeper::new(Cutter::prepare(spec), armed, finished, inbox);
         let thread = std::thread::Builder::new().name("cut".to_owned()).spawn(move || keeper.run(&queue))?;
         cut.thread = Some((orders, thread));
         Ok(cut)
@@ -136,6 +137,7 @@ impl Drop for Cut {
 /// What the thread has.
 struct Keeper {
     cutter: Cutter,
+    armed: Arc<Armed>,
     want: Want,
     done: watch::Sender<u64>,
     inbox: Inbox,
@@ -145,12 +147,12 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(mut cutter: Cutter, done: watch::Sender<u64>, inbox: Inbox) -> Keeper {
+    fn new(mut cutter: Cutter, armed: Arc<Armed>, done: watch::Sender<u64>, inbox: Inbox) -> Keeper {
         let want = match cutter.is_cut() {
             true => Want::Cut,
             false => Want::Open,
         };
-        let keeper = Keeper { cutter, want, done, inbox, told: Clients::default(), unreadable: false };
+        let keeper = Keeper { cutter, armed, want, done, inbox, told: Clients::default(), unreadable: false };
         keeper.tell_beginning();
         keeper
     }
@@ -254,6 +256,8 @@ impl Keeper {
                 self.unreadable = false;
                 return;
             }
+            // By the guard, while the loop hangs.
+            (Ok(Gate::Shut), Want::Open) if !self.armed.is_valid() => return,
             (Ok(gate), _) => gate,
             (Err(error), _) => return self.note_unreadable(error),
         };

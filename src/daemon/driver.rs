@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
 use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome, Severity as Loud};
-use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity, Standing};
+use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity, Span, Standing};
 use crate::fence::journal::News;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
@@ -29,9 +29,10 @@ use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
 use super::known_peer::KnownPeer;
+use super::lateness::LatenessAlarm;
 use super::note::{Fault, Note, Told};
 use super::persister::Persister;
-use super::picture::Picture;
+use super::picture::{Picture, Watched};
 use super::thinning::{Thinning, Weight};
 
 /// Everything that the loop owns.
@@ -53,11 +54,22 @@ pub struct Driver {
     pub thinning: Thinning,
     pub known_peer: KnownPeer,
     pub stalls: StallMeter,
+    pub lateness: LatenessAlarm,
     pub links_usable: bool,
     /// What the resources were last told of the record.
     pub told_standing: Option<Standing>,
     pub told_cannot_fence: bool,
     pub finished: bool,
+    pub end: End,
+}
+
+/// What the daemon leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Nothing runs here; or the next daemon is about to start.
+    InOrder,
+    /// The resources are up, as an operator ordered, and no daemon is to be started by itself.
+    Kept,
 }
 
 /// What the loop waits for beside the clock and the links.
@@ -70,7 +82,7 @@ pub struct Sources {
 
 impl Driver {
     /// Runs until the core says that the clean stop is over.
-    pub async fn run(mut self, mut sources: Sources, alarm: Alarm) {
+    pub async fn run(mut self, mut sources: Sources, alarm: Alarm) -> End {
         let mut buffer = [0u8; RECEIVE_BUFFER];
         let mut turn = 0;
         self.picture.distrust(self.node.status(clock::now()).distrusted);
@@ -97,15 +109,24 @@ impl Driver {
             self.notifier.beat();
             self.enforcer.beat();
         }
+        self.end
     }
 
     fn wake(&mut self, due: Option<Instant>) {
         let now = clock::now();
         if let Some(due) = due {
             self.stalls.note(due, now);
+            self.note_lateness(now.since(due), now);
         }
         self.watch_links(now);
         self.node.handle_timeout(now);
+    }
+
+    /// Tells when this loop, or the guard, was woken so late that the margin was nearly not enough.
+    fn note_lateness(&mut self, late: Span, now: Instant) {
+        let guard = self.enforcer.guard(now).map_or(Span::ZERO, |said| said.late.longest);
+        let told = self.lateness.weigh(late, guard, now);
+        told.into_iter().for_each(|told| self.tell(told));
     }
 
     fn watch_links(&mut self, now: Instant) {
@@ -182,7 +203,8 @@ impl Driver {
         let now = clock::now();
         let outcome = match call.ask {
             Ask::Status => {
-                Outcome::Status(Box::new(self.picture.take(&self.node, &self.heartbeats, &self.stalls, now)))
+                let watched = Watched { meter: &self.stalls, guard: self.enforcer.guard(now) };
+                Outcome::Status(Box::new(self.picture.take(&self.node, &self.heartbeats, watched, now)))
             }
             Ask::Command(command) => match self.node.command(command, now) {
                 Ok(()) => Outcome::Accepted,
@@ -283,7 +305,9 @@ impl Driver {
             Output::NoteContact => self.warn_if(|run_time| run_time.note_contact()),
             Output::Report(event) => self.report(event),
             Output::Finished => {
-                self.cut.remove();
+                if self.end == End::InOrder {
+                    self.cut.remove();
+                }
                 self.finished = true;
             }
         }
@@ -306,7 +330,7 @@ impl Driver {
     /// A daemon before this one may have been one that told no guard.
     fn adopt(&mut self) {
         if let Some(lease) = self.run_time.load().lease {
-            self.enforcer.arm(lease.deadline, lease.token);
+            self.enforcer.adopt(lease.deadline, lease.token);
         }
         self.enforcer.may_be_up();
     }
@@ -351,6 +375,9 @@ impl Driver {
 
     fn report(&mut self, event: Event) {
         self.heed(&event);
+        if let Event::KeepsResources { .. } = event {
+            self.end = End::Kept;
+        }
         let text = event.to_string();
         let weight = self.thinning.weigh(&event, self.picture.last_words(), clock::now());
         self.picture.note_event(&event, &text);

@@ -7,6 +7,7 @@
 //!
 //! Each of these is a few stores into shared memory, done before whatever follows is ordered.
 
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::{Config, GuardProcess};
@@ -23,6 +24,9 @@ const ALIVE: Span = Span::from_secs(3);
 const NO_GUARD: &str = "the guard does not run, and without it nobody enforces the lease: `systemctl status \
     leasehold-guard`, or write `process = \"none\"` in [guard]";
 
+/// Stands in the plan for what cannot be named any more.
+const EARLIER: &str = "(of an earlier configuration)";
+
 /// Why the guard cannot be told.
 #[derive(Debug, thiserror::Error)]
 pub enum EnforcerError {
@@ -38,7 +42,8 @@ pub struct Enforcer {
     shared: Shared,
     bell: Bell,
     process: GuardProcess,
-    wants_dog: bool,
+    /// The longest time of a watchdog with which this configuration is right.
+    dog_within: Option<Span>,
     told: Mutex<Told>,
     /// Of this configuration; what is told until the next arming may be an earlier, shorter one.
     times: Times,
@@ -68,17 +73,20 @@ impl Enforcer {
         let shared = Shared::open(directory, boot).map_err(memory)?;
         let bell = Bell::open(directory).map_err(memory)?;
         let dog = dog(config);
-        let plan = plan::save(directory, remains, dog.as_ref(), farewells)?;
+        let found = shared.told();
+        let remains = remains.clone().and(left_running(directory, &found));
+        let plan = plan::save(directory, &remains, dog.as_ref(), farewells)?;
         let times = Times::of(config);
         let fresh = fresh(config, times, plan);
-        let told = match shared.told() {
+        let told = match found {
             Content::Never => fresh,
             Content::Told(left) => goes_on(left, fresh),
             // Something was told, and nobody knows what: it counts as running, and as ended.
             Content::Unreadable => Told { standing: Standing::Stopping, deadline: clock::now(), ..fresh },
         };
         let process = config.guard.process;
-        let enforcer = Enforcer { shared, bell, process, wants_dog: dog.is_some(), told: Mutex::new(told), times };
+        let enforcer =
+            Enforcer { shared, bell, process, dog_within: dog.map(|dog| dog.most), told: Mutex::new(told), times };
         enforcer.change(|_| {});
         Ok(enforcer)
     }
@@ -91,11 +99,18 @@ impl Enforcer {
             return;
         }
         let nearer = deadline < told.deadline || told.standing == Standing::Idle;
+        // Resources that are kept up without a daemon have no end that the guard could enforce.
+        let right = if deadline == Instant::NEVER { Span(Instant::NEVER.0) } else { right };
         *told = Told { deadline, token, right, kill_after, reset_after, ..*told };
         self.shared.tell(&told);
         if nearer {
             self.bell.ring();
         }
+    }
+
+    /// As [`Enforcer::arm`], of what an earlier daemon left: no right of its reaches further than one of this would.
+    pub fn adopt(&self, deadline: Instant, token: Token) {
+        self.arm(deadline.min(clock::now().after(self.times.right)), token);
     }
 
     /// From here on resources may be up.
@@ -131,17 +146,31 @@ impl Enforcer {
         }
     }
 
+    /// What the guard says of itself, if it lives.
+    pub fn guard(&self, now: Instant) -> Option<Said> {
+        match self.shared.said() {
+            Content::Told(said) if now.since(said.alive_at) <= ALIVE => Some(said),
+            Content::Told(_) | Content::Never | Content::Unreadable => None,
+        }
+    }
+
     fn suffices(&self, said: &Said) -> Result<(), String> {
         if said.plan != self.told().plan {
             return Err("the guard has not taken the emergency plan over yet".to_owned());
         }
         match said.dog {
-            DogState::Refused if self.wants_dog => {
+            DogState::Refused if self.dog_within.is_some() => {
                 Err("the guard could not arm the hardware watchdog: `journalctl -u \
                 leasehold-guard` says why; mend that, or write `watchdog = \"none\"` in [guard]"
                     .to_owned())
             }
-            DogState::NotAsked if self.wants_dog => Err("the guard has not armed the watchdog yet".to_owned()),
+            DogState::NotAsked if self.dog_within.is_some() => {
+                Err("the guard has not armed the watchdog yet".to_owned())
+            }
+            DogState::Armed(real) if self.dog_within.is_some_and(|most| real > most) => Err(format!(
+                "the guard's watchdog was armed for an earlier configuration and fires after {real}, too late for this \
+                 one: `systemctl restart leasehold-guard` while nothing runs here"
+            )),
             DogState::Refused | DogState::NotAsked | DogState::Armed(_) => Ok(()),
         }
     }
@@ -187,13 +216,25 @@ fn fresh(config: &Config, times: Times, plan: u64) -> Told {
     }
 }
 
+/// What an earlier configuration may have left running: until a stop was verified the guard has to end that as well. A
+/// plan that nobody can read any more may have had anything in it.
+fn left_running(directory: &Path, found: &Content<Told>) -> Remains {
+    let lost = || Remains { hidden: vec![EARLIER.to_owned()], ..Remains::default() };
+    match found {
+        Content::Never => Remains::default(),
+        Content::Told(told) if told.standing == Standing::Idle => Remains::default(),
+        Content::Told(told) => plan::remains(directory, told.plan).unwrap_or_else(lost),
+        Content::Unreadable => lost(),
+    }
+}
+
 /// What was promised under another configuration is kept where it is shorter.
 fn goes_on(left: Told, fresh: Told) -> Told {
     Told {
         standing: left.standing,
-        deadline: left.deadline,
+        // What was kept up without a daemon has an end again.
+        deadline: left.deadline.min(clock::now().after(fresh.right)),
         token: left.token,
-        right: left.right,
         kill_after: left.kill_after.min(fresh.kill_after),
         reset_after: left.reset_after.min(fresh.reset_after),
         ..fresh
@@ -203,6 +244,7 @@ fn goes_on(left: Told, fresh: Told) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::stall::Stalls;
 
     fn config(directory: &std::path::Path, more: &str) -> Config {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/leasehold.toml");
@@ -237,10 +279,8 @@ mod tests {
             fired: crate::os::shared::Fired::No,
             fired_token: Token::NONE,
             fired_deadline: Instant(0),
-            wakes: 0,
-            late_p50: Span::ZERO,
-            late_p99_9: Span::ZERO,
-            late_longest: Span::ZERO,
+            late: Stalls::default(),
+            late_hour: Stalls::default(),
         }
     }
 
@@ -284,6 +324,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_without_a_daemon_has_no_end_until_the_next_one_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path(), "");
+        let (first, shared) = open(&config);
+        first.arm(clock::now().after(first.times.right), Token(4));
+        first.may_be_up();
+        first.arm(Instant::NEVER, Token(4));
+        let kept = told(&shared);
+        assert!((kept.standing, kept.deadline) == (Standing::Armed, Instant::NEVER));
+        assert!(kept.deadline <= clock::now().after(kept.right), "the guard believes it");
+        drop(first);
+        let (next, shared) = open(&config);
+        let after = told(&shared);
+        assert_eq!((after.standing, after.token, after.right), (Standing::Armed, Token(4), next.times.right));
+        assert!(after.deadline <= clock::now().after(after.right));
+    }
+
+    #[test]
     fn what_cannot_be_read_counts_as_running_and_ended() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), "");
@@ -317,6 +375,28 @@ mod tests {
         assert!(why(&enforcer).contains("watchdog = \"none\""));
         shared.say(&Said { dog: DogState::Armed(Span::from_secs(9)), ..said(&enforcer) });
         assert_eq!(enforcer.stands(Instant(6)), Ok(()));
+        shared.say(&Said { dog: DogState::Armed(Span::from_secs(11)), ..said(&enforcer) });
+        assert!(why(&enforcer).contains("systemctl restart leasehold-guard"), "armed for another configuration");
+    }
+
+    #[test]
+    fn what_an_earlier_configuration_runs_is_ended_as_well_until_a_stop_was_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path(), "none");
+        let of = |name: &str| Remains { marks: vec![format!("LEASEHOLD_RESOURCE={name}:a")], ..Remains::default() };
+        let open = |name: &str| Enforcer::open(&config, BOOT, &of(name), &[]).unwrap();
+        let planned = |enforcer: &Enforcer| plan::remains(dir.path(), enforcer.told().plan).unwrap();
+        let first = open("kelp");
+        first.may_be_up();
+        let both = open("eelgrass");
+        assert_eq!(planned(&both), of("eelgrass").and(of("kelp")));
+        assert_eq!(planned(&open("eelgrass")), of("eelgrass").and(of("kelp")), "each once");
+        both.stopped();
+        assert_eq!(planned(&open("eelgrass")), of("eelgrass"));
+
+        open("eelgrass").may_be_up();
+        std::fs::remove_file(dir.path().join(plan::FILE)).unwrap();
+        assert_eq!(planned(&open("kelp")).hidden, [EARLIER], "nobody knows what it was");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod fencer;
 mod group;
 mod heartbeat;
 mod known_peer;
+mod lateness;
 mod note;
 mod past;
 mod persister;
@@ -49,10 +50,12 @@ use crate::os::secret::SecretError;
 use crate::os::stall::StallMeter;
 use crate::os::{keyfile, log, machine};
 use crate::process::unit;
+use crate::resource::Remains;
 use crate::wire::Keyring;
 
 use armed::Armed;
 use cut::{Cut, cut_spec};
+pub use driver::End;
 use driver::{Driver, Sources};
 use enforcer::Enforcer;
 use face::Shown;
@@ -60,6 +63,7 @@ use face::http::Http;
 use group::Executor;
 use heartbeat::Heartbeats;
 use known_peer::KnownPeer;
+use lateness::LatenessAlarm;
 use past::Past;
 use persister::Persister;
 use picture::Picture;
@@ -133,7 +137,7 @@ pub fn is_permanent(error: &anyhow::Error) -> bool {
 ///
 /// # Errors
 /// Everything that can be found wrong is found before the first heartbeat leaves.
-pub fn run(options: DaemonOptions) -> anyhow::Result<()> {
+pub fn run(options: DaemonOptions) -> anyhow::Result<End> {
     let log = log::init(&options.log)?;
     if let Some(folder) = &options.units {
         unit::use_units(folder);
@@ -263,7 +267,7 @@ impl Parts {
         self.config.links.iter().enumerate().map(link).collect()
     }
 
-    fn run(self) -> anyhow::Result<()> {
+    fn run(self) -> anyhow::Result<End> {
         let farewells = self.farewells();
         let start = |step| move |source| DaemonError::Start { step, source };
         let runtime = current_thread().map_err(start("start the loop"))?;
@@ -276,10 +280,12 @@ impl Parts {
         let persister = Persister::start(self.record, inbox.clone()).map_err(start("start the record thread"))?;
         let node = &self.config.node(self.me).name;
         let past = Past::load(&self.config.paths.state, self.config.service.flap_window);
-        let cut =
-            Cut::prepare(cut_spec(&self.config, self.me), inbox.clone()).map_err(start("start the cut's thread"))?;
+        let clients = cut_spec(&self.config, self.me);
+        let cut = Cut::prepare(clients.clone(), Arc::clone(&armed), inbox.clone());
+        let cut = cut.map_err(start("start the cut's thread"))?;
         let group_of_node = Arc::new(group::group_of(&self.config, node));
-        let (boot, remains) = (self.identity.boot, group_of_node.remains());
+        let clients = Some(clients).filter(|spec| !spec.is_empty());
+        let (boot, remains) = (self.identity.boot, Remains { clients, ..group_of_node.remains() });
         let enforcer = Arc::new(Enforcer::open(&self.config, boot, &remains, &farewells)?);
         let executor = Executor::new(
             &self.config,
@@ -340,23 +346,25 @@ impl Parts {
             thinning: Thinning::default(),
             known_peer,
             stalls: StallMeter::new(),
+            lateness: LatenessAlarm::new(self.config.timing.pause),
             links_usable: true,
             told_standing: None,
             told_cannot_fence: false,
             finished: false,
+            end: End::InOrder,
         };
-        runtime.block_on(async {
+        let end = runtime.block_on(async {
             let links = self.config.links.iter().map(|l| Link::bind(l, self.me)).collect();
             let alarm = Alarm::new().map_err(start("make the alarm"))?;
-            driver(links).run(Sources { inbox: notes, calls: call_queue, signals: signal_queue }, alarm).await;
-            anyhow::Ok(())
+            let sources = Sources { inbox: notes, calls: call_queue, signals: signal_queue };
+            anyhow::Ok(driver(links).run(sources, alarm).await)
         })?;
         // The loop is gone, and with it all that the worker waits for: it says its last words and ends.
         let ended = worker.join().map_err(|_| anyhow::anyhow!("the worker thread panicked; see the journal"));
         if !kept.wait(LAST_WORDS) {
             tracing::warn!("the last fence attempts may be missing in the fence journal: its disk does not answer");
         }
-        ended
+        ended.map(|()| end)
     }
 }
 

@@ -1,16 +1,15 @@
 //! The thread that acts: cut, kill, look. Whatever hangs here, the thread that watches the clock goes on to the reset.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
-
 use super::plan::Plan;
-use super::scan::{Name, Scan};
+use super::scan::Scan;
+use super::{cgroup, manager};
 use crate::core::Instant;
-use crate::os::netlink::{Family, Netlink, is_gone};
+use crate::os::net::cut::Cutter;
+use crate::os::net::withdraw::Withdrawer;
 
 const REST: u8 = 0;
 const CUT: u8 = 1;
@@ -19,6 +18,8 @@ const KILL: u8 = 2;
 const NEVER: u64 = u64::MAX;
 /// The calls below need little; the table of processes lies elsewhere.
 const STACK: usize = 128 << 10;
+/// A plan with more units than this is never proven to be done.
+const UNITS: usize = 64;
 
 /// What both threads share.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ struct Orders {
     nothing_left: AtomicU64,
     daemon: AtomicI32,
     plan: Mutex<Plan>,
+    /// The plan is another one since the acting thread last made ready.
+    renewed: AtomicBool,
 }
 
 /// The watching thread's hold on the acting one.
@@ -43,10 +46,12 @@ pub struct Hand {
 #[derive(Debug)]
 struct Tools {
     scan: Scan,
-    netfilter: Option<Netlink>,
-    route: Option<Netlink>,
-    /// The episode whose cut was sent.
-    cut: u64,
+    cutter: Option<Cutter>,
+    route: Option<Withdrawer>,
+    /// The episode that has begun, with its cut.
+    begun: u64,
+    /// Of which units the manager knows in this episode that they are to stop.
+    asked: [bool; UNITS],
 }
 
 impl Hand {
@@ -61,10 +66,10 @@ impl Hand {
             nothing_left: AtomicU64::new(NEVER),
             daemon: AtomicI32::new(0),
             plan: Mutex::new(Plan::none()),
+            renewed: AtomicBool::new(false),
         });
-        let netlink = |family| Netlink::open(family).ok();
-        let (netfilter, route) = (netlink(Family::Netfilter), netlink(Family::Route));
-        let mut tools = Tools { scan: Scan::new()?, netfilter, route, cut: NEVER };
+        let (scan, route) = (Scan::new()?, Withdrawer::prepare().ok());
+        let mut tools = Tools { scan, cutter: None, route, begun: NEVER, asked: [false; UNITS] };
         tools.rehearse(&orders);
         let theirs = Arc::clone(&orders);
         let builder = std::thread::Builder::new().name("hand".to_owned()).stack_size(STACK);
@@ -100,6 +105,16 @@ impl Hand {
         self.orders.plan.try_lock().ok()
     }
 
+    /// The plan was exchanged: [`Hand::is_ready`] when all that it needs has been made.
+    pub fn renew(&self) {
+        self.orders.renewed.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+
+    pub fn is_ready(&self) -> bool {
+        !self.orders.renewed.load(Ordering::SeqCst)
+    }
+
     fn order(&self, step: u8, deadline: Instant) {
         self.orders.episode.store(deadline.0, Ordering::SeqCst);
         self.orders.step.store(step, Ordering::SeqCst);
@@ -110,6 +125,10 @@ impl Hand {
 impl Tools {
     fn work(&mut self, orders: &Orders) {
         loop {
+            if orders.renewed.load(Ordering::SeqCst) {
+                self.take_over(&orders.plan.lock().unwrap_or_else(PoisonError::into_inner));
+                orders.renewed.store(false, Ordering::SeqCst);
+            }
             let step = orders.step.swap(REST, Ordering::SeqCst);
             if step == REST {
                 std::thread::park();
@@ -117,8 +136,8 @@ impl Tools {
             }
             let episode = orders.episode.load(Ordering::SeqCst);
             let plan = orders.plan.lock().unwrap_or_else(PoisonError::into_inner);
-            if std::mem::replace(&mut self.cut, episode) != episode {
-                self.send_cuts(&plan);
+            if std::mem::replace(&mut self.begun, episode) != episode {
+                self.begin();
             }
             if step == KILL {
                 let clean = self.end_everything(&plan, orders.daemon.load(Ordering::SeqCst));
@@ -127,22 +146,44 @@ impl Tools {
         }
     }
 
-    fn send_cuts(&self, plan: &Plan) {
-        let Some(netfilter) = &self.netfilter else { return };
-        // What cannot be cut is killed: there is nobody here to tell.
-        for batch in plan.cuts() {
-            let _ = netfilter.ask(batch);
+    /// The plan is new: what its cut needs is made now, while there is time.
+    fn take_over(&mut self, plan: &Plan) {
+        let clients = plan.clients();
+        if self.cutter.as_ref().map(Cutter::spec) != clients.as_ref() {
+            self.cutter = clients.map(Cutter::attach);
+        }
+    }
+
+    /// What cannot be cut is killed: there is nobody here to tell.
+    fn begin(&mut self) {
+        self.asked = [false; UNITS];
+        if let Some(cutter) = &mut self.cutter {
+            cutter.cut();
         }
     }
 
     /// Kills, takes the addresses away, and looks twice: `true` when nothing is left and everything could be seen.
     fn end_everything(&mut self, plan: &Plan, daemon: i32) -> bool {
-        plan.cgroups().for_each(kill_cgroup);
+        plan.units().for_each(cgroup::kill_unit);
+        plan.cgroups().for_each(cgroup::kill);
         let first = self.look_and_kill(plan, daemon);
         let addresses = self.remove_addresses(plan);
+        let units = self.tell_managers(plan);
         let second = self.look_and_kill(plan, daemon);
-        let cgroups = plan.cgroups().all(is_empty);
-        plan.can_prove() && first && second && addresses && cgroups
+        let groups = plan.cgroups().all(cgroup::is_empty) && plan.units().all(cgroup::is_unit_empty);
+        plan.can_prove() && units && first && second && addresses && groups
+    }
+
+    /// Whether the manager starts none of the units again: it is told once, and whenever one is back. After all else, for a
+    /// manager that hangs holds this up.
+    fn tell_managers(&mut self, plan: &Plan) -> bool {
+        for (unit, asked) in plan.units().zip(&mut self.asked) {
+            if !*asked || !cgroup::is_unit_empty(unit) {
+                *asked = manager::stop(unit);
+                cgroup::kill_unit(unit);
+            }
+        }
+        plan.units().enumerate().all(|(place, _)| self.asked.get(place).is_some_and(|asked| *asked))
     }
 
     fn look_and_kill(&mut self, plan: &Plan, daemon: i32) -> bool {
@@ -156,11 +197,11 @@ impl Tools {
         }
     }
 
-    fn remove_addresses(&self, plan: &Plan) -> bool {
+    fn remove_addresses(&mut self, plan: &Plan) -> bool {
         // All of them, whatever becomes of one.
-        plan.addresses().fold(true, |gone, message| {
-            let answer = self.route.as_ref().map(|route| route.ask(message));
-            gone & answer.is_some_and(is_gone)
+        plan.addresses().fold(true, |gone, address| {
+            let answer = self.route.as_mut().map(|route| route.withdraw(address));
+            gone & (answer == Some(Ok(true)))
         })
     }
 
@@ -168,54 +209,14 @@ impl Tools {
     fn rehearse(&mut self, orders: &Orders) {
         let plan = orders.plan.lock().unwrap_or_else(PoisonError::into_inner);
         self.end_everything(&plan, 0);
-        kill_cgroup(b"/nonexistent");
-        is_empty(b"/nonexistent");
+        cgroup::kill(b"/nonexistent");
+        cgroup::is_empty(b"/nonexistent");
     }
-}
-
-fn kill_cgroup(path: &[u8]) {
-    if let Some(file) = open(path, b"/cgroup.kill", OFlags::WRONLY) {
-        let _ = rustix::io::write(&file, b"1");
-    }
-}
-
-/// A cgroup that does not exist has no processes.
-fn is_empty(path: &[u8]) -> bool {
-    let Some(file) = open(path, b"/cgroup.events", OFlags::RDONLY) else {
-        return rustix::fs::accessat(
-            CWD,
-            Name::new().with(path),
-            rustix::fs::Access::EXISTS,
-            rustix::fs::AtFlags::empty(),
-        ) == Err(rustix::io::Errno::NOENT);
-    };
-    let mut text = [0; 256];
-    let Ok(length) = rustix::io::read(&file, &mut text) else { return false };
-    text[..length].split(|byte| *byte == b'\n').any(|line| line == b"populated 0")
-}
-
-fn open(path: &[u8], file: &[u8], flags: OFlags) -> Option<OwnedFd> {
-    openat(CWD, Name::new().push(path).with(file), flags | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cgroup_is_empty_by_the_kernels_word_or_because_it_is_not_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().as_os_str().as_encoded_bytes();
-        assert!(!is_empty(path), "a directory that says nothing proves nothing");
-        std::fs::write(dir.path().join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
-        assert!(!is_empty(path));
-        std::fs::write(dir.path().join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
-        assert!(is_empty(path));
-        assert!(is_empty(b"/nonexistent/cgroup"));
-        std::fs::write(dir.path().join("cgroup.kill"), "").unwrap();
-        kill_cgroup(path);
-        assert_eq!(std::fs::read(dir.path().join("cgroup.kill")).unwrap(), b"1");
-    }
 
     #[test]
     fn without_a_plan_nothing_is_proven_by_looking() {

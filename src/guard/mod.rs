@@ -7,13 +7,15 @@
 //!          ◀─ shared page: alive, how late, fired ─────    └──▶ reset: reboot, magic key, no more feeding
 //! ```
 //!
-//! It is a process of its own that reads no configuration, opens no connection and, once it has started, takes no memory.
+//! It is a process of its own that reads no configuration, answers nobody and, once it holds a plan, takes no memory.
 //! Two threads: one watches the clock and calls nothing that may block, the other acts and may hang.
 
+mod cgroup;
 pub mod farewell;
 mod hand;
 mod judge;
 mod line;
+mod manager;
 pub mod plan;
 mod run;
 mod scan;

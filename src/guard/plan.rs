@@ -8,8 +8,11 @@
 //! | "LEASPLAN" | version u32 | length u32 | records … | SHA-256 |      record: | kind u8 | 0 0 0 | length u32 | payload |
 //! ```
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use atomic_write_file::AtomicWriteFile;
@@ -17,12 +20,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::farewell::Farewell;
 use crate::core::Span;
-use crate::resource::Remains;
+use crate::os::net::cut::Spec;
+use crate::resource::{Remains, ServerRemains, UnitRemains};
 
 /// The name of the file in the run-time directory.
 pub const FILE: &str = "guard.plan";
 const MAGIC: [u8; 8] = *b"LEASPLAN";
-const VERSION: u32 = 1;
+/// 2: units, servers and addresses are found by the guard itself.
+const VERSION: u32 = 2;
 const HEAD: usize = 16;
 const SUM: usize = 32;
 /// Room for hundreds of resources.
@@ -30,11 +35,13 @@ pub const LARGEST: usize = 64 << 10;
 
 const MARK: u8 = 1;
 const CGROUP: u8 = 2;
-const CUT: u8 = 3;
+const CLIENTS: u8 = 3;
 const ADDRESS: u8 = 4;
 const WATCHDOG: u8 = 5;
 const HIDDEN: u8 = 6;
 const FAREWELL: u8 = 7;
+const UNIT: u8 = 8;
+const SERVER: u8 = 9;
 
 /// The hardware watchdog that the guard is to arm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +80,13 @@ pub fn save(directory: &Path, remains: &Remains, dog: Option<&Dog>, farewells: &
     Ok(id_of(&bytes))
 }
 
+/// What the plan of this id in the run-time directory names; `None` when it is not there or not whole.
+pub fn remains(directory: &Path, id: u64) -> Option<Remains> {
+    let mut plan = Plan::none();
+    let mut file = File::open(directory.join(FILE)).ok()?;
+    plan.load(&mut file, Some(id), &mut Box::new([0; LARGEST])).then(|| plan.remains())
+}
+
 fn encode(remains: &Remains, dog: Option<&Dog>, farewells: &[Farewell]) -> Vec<u8> {
     let mut records = Vec::new();
     let mut record = |kind: u8, payload: &[u8]| {
@@ -85,10 +99,18 @@ fn encode(remains: &Remains, dog: Option<&Dog>, farewells: &[Farewell]) -> Vec<u
         let device = dog.device.as_os_str().as_encoded_bytes();
         record(WATCHDOG, &[&dog.most.0.to_le_bytes(), &dog.least.0.to_le_bytes(), device].concat());
     }
-    remains.cuts.iter().for_each(|batch| record(CUT, batch));
+    remains.clients.iter().for_each(|spec| record(CLIENTS, clients_text(spec).as_bytes()));
     remains.cgroups.iter().for_each(|path| record(CGROUP, path.as_os_str().as_encoded_bytes()));
     remains.marks.iter().for_each(|mark| record(MARK, mark.as_bytes()));
-    remains.addresses.iter().for_each(|message| record(ADDRESS, message));
+    remains.units.iter().for_each(|unit| record(UNIT, &unit_bytes(unit)));
+    remains.servers.iter().for_each(|server| {
+        let directory = server.directory.as_os_str().as_encoded_bytes();
+        record(SERVER, &[server.program.as_bytes(), &[0], directory].concat());
+    });
+    remains.addresses.iter().for_each(|address| match address {
+        IpAddr::V4(v4) => record(ADDRESS, &v4.octets()),
+        IpAddr::V6(v6) => record(ADDRESS, &v6.octets()),
+    });
     remains.hidden.iter().for_each(|name| record(HIDDEN, name.as_bytes()));
     farewells.iter().for_each(|farewell| record(FAREWELL, &farewell.encode()));
     let length = u32::try_from(HEAD + records.len() + SUM).unwrap_or(u32::MAX);
@@ -99,6 +121,68 @@ fn encode(remains: &Remains, dog: Option<&Dog>, farewells: &[Farewell]) -> Vec<u
     let digest = Sha256::digest(&bytes);
     bytes.extend(digest);
     bytes
+}
+
+/// A line each for the table, the addresses, the ports and the peers.
+fn clients_text(spec: &Spec) -> String {
+    let listed = |addresses: &[IpAddr]| addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ");
+    let ports = spec.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
+    [spec.table.clone(), listed(&spec.addresses), ports, listed(&spec.peers)].join("\n")
+}
+
+fn clients_of(text: &str) -> Option<Spec> {
+    let mut lines = text.split('\n');
+    let table = lines.next()?.to_owned();
+    let addresses = |line: &str| line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok();
+    let (first, ports, peers) = (lines.next()?, lines.next()?, lines.next()?);
+    let ports = ports.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some(Spec { table, addresses: addresses(first)?, ports, peers: addresses(peers)? })
+}
+
+/// Texts that end with NUL: the name, the manager's socket, the trees; then an empty one, and the call.
+fn unit_bytes(unit: &UnitRemains) -> Vec<u8> {
+    let paths = std::iter::once(&unit.manager).chain(&unit.trees).map(|path| path.as_os_str().as_encoded_bytes());
+    let mut bytes = Vec::new();
+    for text in std::iter::once(unit.unit.as_bytes()).chain(paths).chain(std::iter::once(&[][..])) {
+        bytes.extend_from_slice(text);
+        bytes.push(0);
+    }
+    bytes.extend_from_slice(&unit.stop);
+    bytes
+}
+
+/// A unit as the plan has it.
+#[derive(Debug, Clone, Copy)]
+pub struct UnitPlan<'p> {
+    pub name: &'p [u8],
+    pub manager: &'p [u8],
+    pub stop: &'p [u8],
+    trees: &'p [u8],
+}
+
+impl<'p> UnitPlan<'p> {
+    fn of(bytes: &'p [u8]) -> Option<UnitPlan<'p>> {
+        let (name, rest) = text(bytes)?;
+        let (manager, trees) = text(rest)?;
+        let mut stop = trees;
+        while let Some((tree, rest)) = text(stop) {
+            stop = rest;
+            if tree.is_empty() {
+                return Some(UnitPlan { name, manager, stop, trees });
+            }
+        }
+        None
+    }
+
+    pub fn trees(self) -> impl Iterator<Item = &'p [u8]> {
+        self.trees.split(|byte| *byte == 0).take_while(|tree| !tree.is_empty())
+    }
+}
+
+/// Up to the next NUL, and what comes after it.
+fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
 }
 
 fn id_of(bytes: &[u8]) -> u64 {
@@ -158,14 +242,25 @@ impl Plan {
         self.of(CGROUP)
     }
 
-    /// Messages for netfilter, in their order.
-    pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
-        self.of(CUT)
+    /// Whose connections are cut. It allocates: for when the plan is taken over.
+    pub fn clients(&self) -> Option<Spec> {
+        clients_of(std::str::from_utf8(self.of(CLIENTS).next()?).ok()?)
     }
 
-    /// Messages that each take one address away.
-    pub fn addresses(&self) -> impl Iterator<Item = &[u8]> {
-        self.of(ADDRESS)
+    pub fn units(&self) -> impl Iterator<Item = UnitPlan<'_>> {
+        self.of(UNIT).filter_map(UnitPlan::of)
+    }
+
+    /// Program and directory.
+    pub fn servers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.of(SERVER).filter_map(text)
+    }
+
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.of(ADDRESS).filter_map(|octets| match octets.len() {
+            4 => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+            _ => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
+        })
     }
 
     /// Last words, as [`Farewell`] encodes them.
@@ -176,6 +271,30 @@ impl Plan {
     /// Whether the guard itself can see that nothing is left.
     pub fn can_prove(&self) -> bool {
         self.id != 0 && self.of(HIDDEN).next().is_none()
+    }
+
+    /// All of it as the daemon made it. It allocates.
+    pub fn remains(&self) -> Remains {
+        let texts = |wanted| self.of(wanted).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let server = |(program, place): (&[u8], &[u8])| ServerRemains {
+            program: String::from_utf8_lossy(program).into_owned(),
+            directory: path(place),
+        };
+        let unit = |unit: UnitPlan<'_>| UnitRemains {
+            unit: String::from_utf8_lossy(unit.name).into_owned(),
+            trees: unit.trees().map(path).collect(),
+            manager: path(unit.manager),
+            stop: unit.stop.to_vec(),
+        };
+        Remains {
+            marks: texts(MARK).collect(),
+            servers: self.servers().map(server).collect(),
+            cgroups: self.cgroups().map(path).collect(),
+            units: self.units().map(unit).collect(),
+            clients: self.clients(),
+            addresses: self.addresses().collect(),
+            hidden: texts(HIDDEN).collect(),
+        }
     }
 
     /// Not for after the start of the first resource: it allocates.
@@ -190,6 +309,10 @@ impl Plan {
         let records = Records(self.bytes.get(HEAD..self.end).unwrap_or_default());
         records.filter(move |(kind, _)| *kind == wanted).map(|(_, payload)| payload)
     }
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 /// Where the records end, if these bytes are a plan of this version.
@@ -214,6 +337,17 @@ impl<'p> Iterator for Records<'p> {
     }
 }
 
+/// The plan of a test.
+#[cfg(test)]
+pub fn in_memory(remains: &Remains) -> Plan {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let id = save(dir.path(), remains, None, &[]).expect("it fits");
+    let mut plan = Plan::none();
+    let mut file = File::open(dir.path().join(FILE)).expect("it was written");
+    assert!(plan.load(&mut file, Some(id), &mut Box::new([0; LARGEST])));
+    plan
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,8 +356,20 @@ mod tests {
         Remains {
             marks: vec!["LEASEHOLD_RESOURCE=db:a".into(), "LEASEHOLD_COMMAND=db:a".into()],
             cgroups: vec!["/sys/fs/cgroup/x".into()],
-            cuts: vec![vec![1, 2, 3], vec![]],
-            addresses: vec![vec![9; 40]],
+            servers: vec![ServerRemains { program: "postgres".into(), directory: "/srv/pg".into() }],
+            units: vec![UnitRemains {
+                unit: "kelp.service".into(),
+                trees: vec!["/sys/fs/cgroup".into(), "/sys/fs/cgroup/systemd".into()],
+                manager: "/run/systemd/private".into(),
+                stop: vec![b'l', 0, 1, 0],
+            }],
+            clients: Some(Spec {
+                table: "leasehold-a".into(),
+                addresses: vec!["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()],
+                ports: vec![5432],
+                peers: Vec::new(),
+            }),
+            addresses: vec!["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()],
             hidden: Vec::new(),
         }
     }
@@ -244,8 +390,8 @@ mod tests {
         assert!(took && plan.can_prove());
         assert_eq!(plan.marks().collect::<Vec<_>>(), [&b"LEASEHOLD_RESOURCE=db:a"[..], b"LEASEHOLD_COMMAND=db:a"]);
         assert_eq!(plan.cgroups().collect::<Vec<_>>(), [b"/sys/fs/cgroup/x"]);
-        assert_eq!(plan.cuts().collect::<Vec<_>>(), [&[1u8, 2, 3][..], &[]]);
-        assert_eq!(plan.addresses().collect::<Vec<_>>(), [[9; 40]]);
+        assert_eq!(plan.remains(), remains());
+        assert!(plan.units().next().unwrap().trees().eq([&b"/sys/fs/cgroup"[..], b"/sys/fs/cgroup/systemd"]));
         assert_eq!(plan.dog(), Some(dog));
         assert_eq!(save(dir.path(), &remains(), None, &[]).unwrap(), save(dir.path(), &remains(), None, &[]).unwrap());
     }
@@ -280,7 +426,7 @@ mod tests {
     #[test]
     fn a_plan_that_would_not_fit_is_refused_where_it_is_made() {
         let dir = tempfile::tempdir().unwrap();
-        let large = Remains { cuts: vec![vec![0; LARGEST]], ..remains() };
+        let large = Remains { marks: vec!["x".repeat(LARGEST)], ..remains() };
         assert!(save(dir.path(), &large, None, &[]).unwrap_err().to_string().contains("fewer resources"));
     }
 }

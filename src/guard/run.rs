@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::farewell::Farewells;
 use super::hand::Hand;
-use super::judge::{Seen, Verdict, judge};
+use super::judge::{NEXT_LOOK, Seen, Verdict, judge};
 use super::line::Line;
 use super::plan::{self, LARGEST, Plan};
 use super::{GuardError, GuardOptions};
@@ -168,7 +168,8 @@ impl Watch {
         };
         self.prepare();
         self.tell(now);
-        look
+        // Until all that the plan needs is made, and told.
+        if self.hand.is_ready() { look } else { look.min(now.after(NEXT_LOOK)) }
     }
 
     fn learn(&mut self) {
@@ -248,6 +249,10 @@ impl Watch {
         } else if self.comes_to(Fired::Killing, told) {
             say!("{}: killing everything that it started", Ran(told, now));
         }
+        // From the first order on the hand is at work, and may hold on to the plan for long.
+        if self.plan == 0 {
+            self.prepare();
+        }
         self.hand.kill(told.deadline);
         look
     }
@@ -301,6 +306,8 @@ impl Watch {
             self.farewells.take(&plan);
             say!("holds plan {:016x}", self.plan);
             arm(&mut self.dog, &plan);
+            drop(plan);
+            self.hand.renew();
         }
     }
 
@@ -320,7 +327,6 @@ impl Watch {
     }
 
     fn tell(&self, now: Instant) {
-        let late = self.meter.summary();
         let dog = match &self.dog {
             Dog::NotAsked => DogState::NotAsked,
             Dog::Armed(dog) => DogState::Armed(dog.real()),
@@ -329,15 +335,13 @@ impl Watch {
         self.shared.say(&Said {
             guard: std::process::id(),
             alive_at: now,
-            plan: self.plan,
+            plan: if self.hand.is_ready() { self.plan } else { 0 },
             dog,
             fired: self.fired,
             fired_token: self.fired_token,
             fired_deadline: self.fired_deadline,
-            wakes: late.count,
-            late_p50: late.p50,
-            late_p99_9: late.p99_9,
-            late_longest: late.longest,
+            late: self.meter.summary(),
+            late_hour: self.meter.last_hour(),
         });
     }
 

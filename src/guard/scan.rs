@@ -1,13 +1,14 @@
 //! Finds the processes of the resources as `resource::search` does, with memory that was there from the start.
 //!
-//! A process belongs if its environment carries a mark of the plan, if it shares the process group of one that belongs,
+//! A process belongs if its environment carries a mark of the plan, if it is a server of the plan by program and working
+//! directory, if it shares the process group of one that belongs,
 //! or descends from one. What lives in a cgroup of the plan is killed and counted there. This process and the daemon never belong, nor does their group.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
+use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
@@ -138,8 +139,28 @@ fn read_entry(proc: &OwnedFd, name: &CStr, plan: &Plan, text: &mut [u8]) -> Opti
     entry.belongs = match zombie {
         false => is_marked(&process, plan, text),
         true => is_marked_by_a_thread(&process, plan, text),
-    };
+    } || is_server(&process, plan, text);
     Some(entry)
+}
+
+/// By names alone: the directory itself may lie on a storage that does not answer. One that is gone has ` (deleted)` behind it.
+fn is_server(process: &OwnedFd, plan: &Plan, text: &mut [u8]) -> bool {
+    if plan.servers().next().is_none() {
+        return false;
+    }
+    let half = text.len() / 2;
+    let (first, second) = text.split_at_mut(half);
+    let (Some(program), Some(directory)) = (link(process, c"exe", first), link(process, c"cwd", second)) else {
+        return false;
+    };
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let directory = directory.strip_suffix(b" (deleted)").unwrap_or(directory);
+    plan.servers().any(|(program, place)| name.starts_with(program) && directory == place)
+}
+
+fn link<'s>(process: &OwnedFd, name: &CStr, space: &'s mut [u8]) -> Option<&'s [u8]> {
+    let length = readlinkat_raw(process, name, &mut *space).ok()?;
+    space.get(..length)
 }
 
 /// The first thread has ended and shows nothing; the others still do.
@@ -258,20 +279,14 @@ impl Name {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
-    use crate::guard::plan::{self, FILE, LARGEST};
-    use crate::resource::Remains;
+    use crate::guard::plan;
+    use crate::resource::{Remains, ServerRemains};
 
     fn plan_of(marks: &[String]) -> Plan {
-        let dir = tempfile::tempdir().unwrap();
-        let id = plan::save(dir.path(), &Remains { marks: marks.to_vec(), ..Remains::default() }, None, &[]).unwrap();
-        let mut plan = Plan::none();
-        let mut file = File::open(dir.path().join(FILE)).unwrap();
-        assert!(plan.load(&mut file, Some(id), &mut Box::new([0; LARGEST])));
-        plan
+        plan::in_memory(&Remains { marks: marks.to_vec(), ..Remains::default() })
     }
 
     fn mark(test: &str) -> String {
@@ -337,6 +352,27 @@ mod tests {
         assert_eq!(daemon.try_wait().unwrap(), None);
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_has_overwritten_its_environment_is_found_by_its_program_and_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().canonicalize().unwrap();
+        std::fs::copy("/bin/sleep", data.join("postgres")).unwrap();
+        let server = ServerRemains { program: "postgres".into(), directory: data.clone() };
+        let plan = plan::in_memory(&Remains { servers: vec![server], ..Remains::default() });
+        let mut scan = Scan::new().unwrap();
+        let spawn = |program: &std::path::Path| {
+            Command::new(program).arg("984").env_clear().current_dir(&data).spawn().unwrap()
+        };
+        let (mut server, mut stranger) = (spawn(&data.join("postgres")), spawn("/bin/sleep".as_ref()));
+        until_found(&mut scan, &plan, 1);
+        scan.kill();
+        assert!(!server.wait().unwrap().success());
+        assert_eq!(scan.look(&plan, 0), Ok(0));
+        assert_eq!(stranger.try_wait().unwrap(), None, "another program in the same directory");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
     }
 
     #[test]

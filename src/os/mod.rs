@@ -12,7 +12,7 @@
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
 //! | [`net`] | addresses, their announcements, clients cut by netlink | no, but off the loop: another user of nftables may hold its lock |
 //! | [`shared`], [`bell`] | the page that daemon and guard share, and the bell between them | no |
-//! | [`sleeper`], [`netlink`] | for the guard: waiting, and messages to the kernel, without memory of their own | no |
+//! | [`sleeper`] | for the guard: waiting without memory of its own | no |
 //! | [`watchdog`], [`reset`] | for the guard: the hardware watchdog, and the end | the reset may |
 //! | [`notify`] | service manager, from its own thread | no |
 //! | [`log`] | journal lines, from their own thread, lossy | no |
@@ -30,7 +30,6 @@ pub mod log;
 pub mod machine;
 pub mod manager;
 pub mod net;
-pub mod netlink;
 pub mod notify;
 pub mod peer_uuid;
 pub mod record;

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use sha2::{Digest as _, Sha256};
 
+use super::stall::Stalls;
 use crate::core::{BootId, Instant, Span, Token};
 
 /// The name of the file in the run-time directory.
@@ -118,11 +119,10 @@ pub struct Said {
     /// The lease at whose end it fired last.
     pub fired_token: Token,
     pub fired_deadline: Instant,
-    /// How late its timer woke it.
-    pub wakes: u64,
-    pub late_p50: Span,
-    pub late_p99_9: Span,
-    pub late_longest: Span,
+    /// How late its timer woke it, since it started.
+    pub late: Stalls,
+    /// The same, of the last hour.
+    pub late_hour: Stalls,
 }
 
 /// The mapped page.
@@ -228,7 +228,7 @@ impl Told {
 }
 
 impl Said {
-    fn words(&self, boot: BootId) -> [u64; 14] {
+    fn words(&self, boot: BootId) -> [u64; 18] {
         let [high, low] = boot_words(boot);
         let (dog, timeout) = match self.dog {
             DogState::NotAsked => (0, 0),
@@ -242,16 +242,19 @@ impl Said {
             Fired::Proven => 3,
             Fired::Reset => 4,
         };
-        let late = [self.late_p50.0, self.late_p99_9.0, self.late_longest.0];
-        let [p50, p99_9, longest] = late;
+        let [wakes, p50, p99_9, longest] = late_words(&self.late);
+        let [wakes_h, p50_h, p99_9_h, longest_h] = late_words(&self.late_hour);
         let (token, deadline) = (self.fired_token.0, self.fired_deadline.0);
         let guard = u64::from(self.guard);
         let (alive, plan) = (self.alive_at.0, self.plan);
-        [high, low, guard, alive, plan, dog, timeout, fired, token, deadline, self.wakes, p50, p99_9, longest]
+        [
+            high, low, guard, alive, plan, dog, timeout, fired, token, deadline, wakes, p50, p99_9, longest, wakes_h,
+            p50_h, p99_9_h, longest_h,
+        ]
     }
 
-    fn of(words: &[u64; 14]) -> Option<Said> {
-        let [_, _, guard, alive, plan, dog, timeout, fired, token, deadline, wakes, p50, p99_9, longest] = *words;
+    fn of(words: &[u64; 18]) -> Option<Said> {
+        let [_, _, guard, alive, plan, dog, timeout, fired, token, deadline, late @ ..] = *words;
         let dog = match dog {
             0 => DogState::NotAsked,
             1 => DogState::Armed(Span(timeout)),
@@ -274,12 +277,18 @@ impl Said {
             fired,
             fired_token: Token(token),
             fired_deadline: Instant(deadline),
-            wakes,
-            late_p50: Span(p50),
-            late_p99_9: Span(p99_9),
-            late_longest: Span(longest),
+            late: late_of([late[0], late[1], late[2], late[3]]),
+            late_hour: late_of([late[4], late[5], late[6], late[7]]),
         })
     }
+}
+
+fn late_words(late: &Stalls) -> [u64; 4] {
+    [late.count, late.p50.0, late.p99_9.0, late.longest.0]
+}
+
+fn late_of([count, p50, p99_9, longest]: [u64; 4]) -> Stalls {
+    Stalls { count, p50: Span(p50), p99_9: Span(p99_9), longest: Span(longest) }
 }
 
 fn boot_words(boot: BootId) -> [u64; 2] {
@@ -396,10 +405,8 @@ mod tests {
             fired: Fired::Proven,
             fired_token: Token(5),
             fired_deadline: Instant(6),
-            wakes: 7,
-            late_p50: Span(8),
-            late_p99_9: Span(9),
-            late_longest: Span(10),
+            late: Stalls { count: 7, p50: Span(8), p99_9: Span(9), longest: Span(10) },
+            late_hour: Stalls { count: 11, p50: Span(12), p99_9: Span(13), longest: Span(14) },
         }
     }
 
@@ -422,8 +429,8 @@ mod tests {
         assert_eq!((3..14).map(word).skip(2).collect::<Vec<_>>(), [1, 77, 42, 3, 4, 5, 6, 77 ^ 0xffff, 8]);
         assert_eq!(word(40), 99);
         assert_eq!(&bytes[512..520], b"LEASEGRD");
-        assert_eq!((word(65), word(66)), (1 << 32 | 14, 2));
-        assert_eq!((69..81).map(word).collect::<Vec<_>>(), [1, 2, 3, 1, 4, 3, 5, 6, 7, 8, 9, 10]);
+        assert_eq!((word(65), word(66)), (1 << 32 | 18, 2));
+        assert_eq!((69..85).map(word).collect::<Vec<_>>(), [1, 2, 3, 1, 4, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
     }
 
     #[test]

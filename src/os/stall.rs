@@ -11,12 +11,19 @@ const EXACT: u64 = 16;
 const STEPS: usize = 8;
 const BUCKETS: usize = EXACT as usize + (64 - 4) * STEPS;
 
-/// Collects how late things happened.
+/// The last hour is kept in slices of this length, the oldest of which falls out whole.
+const SLICE: Span = Span::from_secs(600);
+/// So that what is told of the last hour reaches back at least that far.
+const SLICES: usize = 7;
+
+/// Collects how late things happened, since the start and in the last hour.
 #[derive(Debug, Clone)]
 pub struct StallMeter {
-    buckets: [u64; BUCKETS],
-    count: u64,
-    longest: Span,
+    all: Histogram<u64>,
+    slices: [Histogram<u32>; SLICES],
+    /// Which of them is filled, and since when.
+    slice: usize,
+    since: Option<Instant>,
 }
 
 /// What the meter has seen.
@@ -28,44 +35,53 @@ pub struct Stalls {
     pub longest: Span,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Histogram<N> {
+    buckets: [N; BUCKETS],
+    longest: Span,
+}
+
 impl StallMeter {
     pub fn new() -> StallMeter {
-        StallMeter { buckets: [0; BUCKETS], count: 0, longest: Span::ZERO }
+        StallMeter { all: Histogram::new(), slices: [Histogram::new(); SLICES], slice: 0, since: None }
     }
 
     /// Something was due at `due` and happened at `now`.
     pub fn note(&mut self, due: Instant, now: Instant) {
+        self.turn(now);
         let late = now.since(due);
-        self.buckets[bucket(late.0)] += 1;
-        self.count += 1;
-        self.longest = self.longest.max(late);
+        self.all.note(late);
+        self.slices[self.slice].note(late);
     }
 
+    /// Since the start.
     pub fn summary(&self) -> Stalls {
-        Stalls { count: self.count, p50: self.quantile(500), p99_9: self.quantile(999), longest: self.longest }
+        summary(|bucket| self.all.buckets[bucket], self.all.longest)
+    }
+
+    /// In the last hour, and up to ten minutes more.
+    pub fn last_hour(&self) -> Stalls {
+        let count = |bucket: usize| self.slices.iter().map(|slice| u64::from(slice.buckets[bucket])).sum();
+        summary(count, self.slices.iter().map(|slice| slice.longest).max().unwrap_or_default())
     }
 
     /// How many samples were later than this (a bucket counts as soon as its upper bound is).
     pub fn longer_than(&self, limit: Span) -> u64 {
-        self.buckets.iter().enumerate().filter(|(i, _)| upper_bound(*i) > limit.0).map(|(_, n)| n).sum()
+        self.all.buckets.iter().enumerate().filter(|(i, _)| upper_bound(*i) > limit.0).map(|(_, n)| n).sum()
     }
 
-    /// Starts anew.
-    pub fn reset(&mut self) {
-        *self = StallMeter::new();
-    }
-
-    /// The lateness that `per_mille` of all samples did not exceed; zero without samples.
-    fn quantile(&self, per_mille: u64) -> Span {
-        let rank = u128::from(self.count) * u128::from(per_mille);
-        let mut seen = 0;
-        for (i, n) in self.buckets.iter().enumerate() {
-            seen += u128::from(*n) * 1000;
-            if *n > 0 && seen >= rank {
-                return Span(upper_bound(i)).min(self.longest);
+    /// Begins the slices that are due. While nothing is noted nothing grows old: whoever measures is woken all the time.
+    fn turn(&mut self, now: Instant) {
+        let mut since = *self.since.get_or_insert(now);
+        for _ in 0..SLICES {
+            if now.since(since) < SLICE {
+                break;
             }
+            since = since.after(SLICE);
+            self.slice = (self.slice + 1) % SLICES;
+            self.slices[self.slice] = Histogram::new();
         }
-        Span::ZERO
+        self.since = Some(if now.since(since) < SLICE { since } else { now });
     }
 }
 
@@ -73,6 +89,34 @@ impl Default for StallMeter {
     fn default() -> StallMeter {
         StallMeter::new()
     }
+}
+
+impl<N: Copy + Default + std::ops::AddAssign + From<u8>> Histogram<N> {
+    fn new() -> Histogram<N> {
+        Histogram { buckets: [N::default(); BUCKETS], longest: Span::ZERO }
+    }
+
+    fn note(&mut self, late: Span) {
+        self.buckets[bucket(late.0)] += N::from(1);
+        self.longest = self.longest.max(late);
+    }
+}
+
+fn summary(count_of: impl Fn(usize) -> u64, longest: Span) -> Stalls {
+    let count = (0..BUCKETS).map(&count_of).sum();
+    let quantile = |per_mille: u64| {
+        let rank = u128::from(count) * u128::from(per_mille);
+        let mut seen = 0;
+        for bucket in 0..BUCKETS {
+            let here = count_of(bucket);
+            seen += u128::from(here) * 1000;
+            if here > 0 && seen >= rank {
+                return Span(upper_bound(bucket)).min(longest);
+            }
+        }
+        Span::ZERO
+    };
+    Stalls { count, p50: quantile(500), p99_9: quantile(999), longest }
 }
 
 fn bucket(value: u64) -> usize {
@@ -125,8 +169,24 @@ mod tests {
         meter.note(Instant(0), Instant(2_000_000_000));
         let told = meter.summary();
         assert!(told.p99_9.0 < 120 && told.longest == Span::from_secs(2), "{told:?}");
-        meter.reset();
-        assert_eq!(meter.summary(), Stalls::default());
+    }
+
+    #[test]
+    fn a_stall_falls_out_of_the_last_hour_and_stays_in_what_was_since_the_start() {
+        let minute = |n: u64| Instant(n * 60_000_000_000);
+        let mut meter = StallMeter::new();
+        meter.note(minute(0), minute(0).after(Span::from_secs(2)));
+        for n in 1..60 {
+            meter.note(minute(n), minute(n).after(Span::from_ms(1)));
+            assert_eq!(meter.last_hour(), meter.summary(), "minute {n}");
+        }
+        meter.note(minute(71), minute(71));
+        let (hour, all) = (meter.last_hour(), meter.summary());
+        assert_eq!((all.count, all.longest), (61, Span::from_secs(2)));
+        assert!(hour.longest == Span::from_ms(1) && hour.count > 40, "{hour:?}");
+        // After a pause longer than all slices only the newest sample is left.
+        meter.note(minute(1000), minute(1000));
+        assert_eq!((meter.last_hour().count, meter.summary().count), (1, 62));
     }
 
     #[test]

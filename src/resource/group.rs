@@ -219,12 +219,12 @@ impl Group {
         self.readiness().await.is_ok()
     }
 
-    /// The primary goes on under a newer token: commands from now on get it.
     /// How the guard ends all of it.
     pub fn remains(&self) -> Remains {
         self.members.iter().fold(Remains::default(), |all, member| all.and(member.resource.remains()))
     }
 
+    /// The primary goes on under a newer token: commands from now on get it.
     pub fn set_token(&self, token: Token) {
         self.members.iter().for_each(|m| m.resource.set_token(token));
     }

@@ -24,11 +24,13 @@ mod strikes;
 mod unit;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::core::{ProofKind, Role, Standing, Token};
+use crate::os::net::cut::Spec;
 use crate::process::{ProcessError, Untrusted};
 
 pub use exec::Exec;
@@ -118,6 +120,7 @@ pub trait Resource: Send + Sync + fmt::Debug {
     /// be acting (`Out`). Told before a start, and whenever it changes. For a resource that replicates by itself: with whom a
     /// primary must share each write, and how long a standby's data are known to be whole.
     fn set_standing(&self, _standing: Standing) {}
+
     /// How the guard ends it and sees that nothing is left, without this daemon. What does not say so only this daemon
     /// can see stopped: at the lease's end the guard then resets the node unless it did.
     fn remains(&self) -> Remains {
@@ -130,25 +133,51 @@ pub trait Resource: Send + Sync + fmt::Debug {
 pub struct Remains {
     /// Each process with one of these in its environment (`NAME=value`), with its group and its descendants.
     pub marks: Vec<String>,
+    /// Servers that hide their marks: each process that runs `program` (or one whose name begins so) in this directory.
+    pub servers: Vec<ServerRemains>,
     /// Control groups that are killed whole.
     pub cgroups: Vec<PathBuf>,
-    /// Messages for netfilter that refuse the clients, ready to be sent, in their order.
-    pub cuts: Vec<Vec<u8>>,
-    /// Messages that take an address away, one each (`os::netlink::delete_address`).
-    pub addresses: Vec<Vec<u8>>,
+    /// Units of a service manager.
+    pub units: Vec<UnitRemains>,
+    /// Whose connections are refused and reset first.
+    pub clients: Option<Spec>,
+    /// Taken away from every interface.
+    pub addresses: Vec<IpAddr>,
     /// Resources of which the guard cannot see whether they are stopped.
     pub hidden: Vec<String>,
 }
 
+/// See [`Remains::servers`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerRemains {
+    pub program: String,
+    pub directory: PathBuf,
+}
+
+/// A unit of a service manager, whose control group is looked for when it is needed: it has none while it does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitRemains {
+    pub unit: String,
+    /// Where the groups of the manager begin, in each tree.
+    pub trees: Vec<PathBuf>,
+    /// The manager's own socket, which needs no bus.
+    pub manager: PathBuf,
+    /// The call that stops it, ready to be sent: a manager that is not told would start again what is killed (`Restart=`).
+    pub stop: Vec<u8>,
+}
+
 impl Remains {
-    /// Those of both.
-    pub fn and(mut self, more: Remains) -> Remains {
-        self.marks.extend(more.marks);
-        self.cgroups.extend(more.cgroups);
-        self.cuts.extend(more.cuts);
-        self.addresses.extend(more.addresses);
-        self.hidden.extend(more.hidden);
-        self
+    /// Those of both, each once. Of the clients the first to say.
+    pub fn and(self, more: Remains) -> Remains {
+        Remains {
+            marks: united(self.marks, more.marks),
+            servers: united(self.servers, more.servers),
+            cgroups: united(self.cgroups, more.cgroups),
+            units: united(self.units, more.units),
+            clients: self.clients.or(more.clients),
+            addresses: united(self.addresses, more.addresses),
+            hidden: united(self.hidden, more.hidden),
+        }
     }
 }
 
@@ -190,6 +219,15 @@ pub enum ResourceError {
     Other { resource: String, what: String },
     #[error("resource {resource:?}: this node could not run it: {what}")]
     NotReady { resource: String, what: String },
+}
+
+fn united<T: PartialEq>(mut all: Vec<T>, more: Vec<T>) -> Vec<T> {
+    for one in more {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 fn role_word(role: Role) -> &'static str {

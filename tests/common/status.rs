@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use leasehold::control::{
     CanFailOver, Clients, Contact, Drill, DrillState, Evidence, FenceJournal, Fencing, FencingState, Figures, Flow,
-    Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState, Role, Said,
-    Stalls, Standing, Status, Stops, Verdict, Version,
+    Late, Lateness, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState,
+    Role, Said, Stalls, Standing, Status, Stops, Verdict, Version,
 };
 
 /// The peer's machine.
@@ -18,6 +18,12 @@ pub fn at(time: &str) -> Timestamp {
 
 pub fn evidence(time: &str, agent: &str, text: &str) -> Evidence {
     Evidence { at: at(time), agent: agent.into(), text: text.into() }
+}
+
+/// In the last hour as since the start.
+fn lateness(count: u64, p50_us: u64, longest_us: u64) -> Lateness {
+    let late = Late { count, p50_us, p99_9_us: 20 * p50_us, longest_us };
+    Lateness { since_start: late, last_hour: late }
 }
 
 pub fn healthy() -> Status {
@@ -76,7 +82,13 @@ pub fn healthy() -> Status {
             ready_ms: Some(48_000),
         }),
         record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
-        stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },
+        stalls: Stalls {
+            longest_ms: 31,
+            allowed_ms: 1000,
+            long: 0,
+            daemon: lateness(42_000, 61, 31_200),
+            guard: Some(lateness(9000, 48, 2100)),
+        },
         stops: Stops { count: 3, last_ms: 1_200, longest_ms: 2_900, budget_ms: 10_000 },
         control: Figures { connections: 1, requests: 9, ..Figures::default() },
     }

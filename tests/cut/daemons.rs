@@ -34,6 +34,11 @@ pub struct Daemons {
 impl Daemons {
     /// Nothing runs yet. The service takes the whole of `stop` to be stopped, or nearly.
     pub fn new(stop: Duration) -> Daemons {
+        Daemons::edited(stop, |text| text)
+    }
+
+    /// As [`Daemons::new`], with another configuration.
+    pub fn edited(stop: Duration, edit: impl Fn(String) -> String) -> Daemons {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let daemons = Daemons { net: Net::new(), dir, running: [None, None] };
         let key = leasehold::wire::Keyring::generate().expect("randomness");
@@ -49,7 +54,7 @@ impl Daemons {
             [home.clone(), home.join("state"), home.join("run")]
                 .iter()
                 .for_each(|d| fs::create_dir(d).expect("a folder"));
-            fs::write(home.join("leasehold.toml"), daemons.configuration(node, stop)).expect("written");
+            fs::write(home.join("leasehold.toml"), edit(daemons.configuration(node, stop))).expect("written");
         }
         daemons
     }
@@ -113,6 +118,11 @@ impl Daemons {
         self.running[node.index()] = Some(child);
     }
 
+    /// The process of a running daemon.
+    pub fn pid(&self, node: NodeId) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(self.running[node.index()].as_ref().expect("it runs"))
+    }
+
     /// SIGKILL to the daemon alone: the service does not notice.
     pub fn kill(&mut self, node: NodeId) {
         let mut child = self.running[node.index()].take().expect("it runs");
@@ -121,9 +131,15 @@ impl Daemons {
 
     /// The clean stop, to its end.
     pub fn stop(&mut self, node: NodeId) {
-        self.command(node, Op::Stop);
+        self.command(node, Op::Stop { keep_resources: false });
         let mut child = self.running[node.index()].take().expect("it runs");
         until("the daemon has ended", || child.try_wait().expect("a child"));
+    }
+
+    /// How the daemon ended, once it has.
+    pub fn ended(&mut self, node: NodeId) -> std::process::ExitStatus {
+        let mut child = self.running[node.index()].take().expect("it runs");
+        until("the daemon has ended", || child.try_wait().expect("a child"))
     }
 
     pub fn status(&self, node: NodeId) -> Option<Status> {

@@ -18,7 +18,7 @@ use leasehold::wire::{self, Keyring};
 use super::{need, until};
 
 /// A run-time directory, and this test in the place of the daemon.
-struct Alone {
+pub struct Alone {
     directory: tempfile::TempDir,
     page: Shared,
     bell: Bell,
@@ -35,7 +35,7 @@ impl Drop for Service {
 }
 
 /// A running guard.
-struct Guard(Child);
+pub struct Guard(Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl Drop for Guard {
 }
 
 impl Alone {
-    fn new() -> Alone {
+    pub fn new() -> Alone {
         let directory = tempfile::tempdir().unwrap();
         let page = Shared::open(directory.path(), machine::boot_id().unwrap()).unwrap();
         let bell = Bell::open(directory.path()).unwrap();
@@ -67,8 +67,17 @@ impl Alone {
         command
     }
 
+    /// As [`Alone::guard`], among the processes of a container: its manager lets in nobody whom it cannot name. It ends
+    /// with the container.
+    pub fn guard_within(&self, manager: i32) -> Guard {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &manager.to_string(), "--pid"]).arg(env!("CARGO_BIN_EXE_leasehold"));
+        command.arg("guard").arg("--runtime").arg(self.directory.path()).arg("--on-reset").arg(self.path("reset"));
+        Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
     /// Starts a guard that resets nothing.
-    fn guard(&self) -> Guard {
+    pub fn guard(&self) -> Guard {
         Guard(self.command().arg("--on-reset").arg(self.path("reset")).spawn().unwrap())
     }
 
@@ -83,8 +92,16 @@ impl Alone {
     }
 
     /// A lease that ends in `ms`, of a daemon that is dead; its guard is given the plan first.
-    fn lease(&self, ms: u64, remains: &Remains) -> Told {
+    pub fn lease(&self, ms: u64, remains: &Remains) -> Told {
         self.lease_of(plan::save(self.directory.path(), remains, None, &[]).unwrap(), ms)
+    }
+
+    /// As [`Alone::lease`], with more time until the reset.
+    pub fn patient_lease(&self, ms: u64, remains: &Remains) -> Told {
+        let told = Told { reset_after: Span::from_secs(40), ..self.lease(60_000, remains) };
+        let told = Told { deadline: clock::now().after(Span::from_ms(ms)), ..told };
+        self.tell(&told);
+        told
     }
 
     fn lease_of(&self, plan: u64, ms: u64) -> Told {
@@ -111,18 +128,18 @@ impl Alone {
         self.bell.ring();
     }
 
-    fn said(&self) -> Option<Said> {
+    pub fn said(&self) -> Option<Said> {
         match self.page.said() {
             Content::Told(said) => Some(said),
             Content::Never | Content::Unreadable => None,
         }
     }
 
-    fn until_fired(&self, wanted: Fired) {
+    pub fn until_fired(&self, wanted: Fired) {
         until(&format!("{wanted:?}"), || self.said().is_some_and(|said| said.fired == wanted));
     }
 
-    fn reset(&self) -> String {
+    pub fn reset(&self) -> String {
         fs::read_to_string(self.path("reset")).unwrap_or_default()
     }
 }

@@ -36,6 +36,19 @@ fn s6_02_an_adopted_lease_ends_when_it_would_have_ended() {
 }
 
 #[test]
+fn s6_02a_what_was_kept_up_without_a_daemon_has_an_end_again_and_the_peer_is_still_not_admitted() {
+    let kept = RunTimeLease { token: Token(2), deadline: Instant::NEVER, sole: true };
+    let run_time = Some(RunTime { had_contact: true, lease: Some(kept) });
+    let record = Record { frozen: true, ..sole_record() };
+    let bench = Bench::new(plain(), Some(record), run_time);
+    assert_eq!((bench.role(), bench.standing()), (Role::Primary, Standing::Sole));
+    assert_eq!(bench.count(|o| matches!(o, Output::StopResources { .. })), 0);
+    let right = plain().term.minus(plain().margin);
+    assert_eq!(bench.status().lease_left, Some(right));
+    assert!(bench.status().frozen && bench.last_sent().admitted.is_none());
+}
+
+#[test]
 fn s6_03_an_expired_deadline_or_another_token_is_not_gone_on_with() {
     for (record, run_time) in [
         (held_record(Standing::Paired), left_running(-1)),

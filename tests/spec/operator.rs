@@ -103,6 +103,46 @@ fn s6_77_thaw_gives_up_the_lease_free_right_first_durably() {
     assert_eq!(bench.last_sent().admitted, None, "the standby has to ask first");
 }
 
+/// A frozen pair, seen so by its primary.
+fn frozen() -> Bench {
+    let mut bench = Bench::primary(plain());
+    bench.peer.notices.freeze = true;
+    bench.peer.standing = Standing::Out;
+    bench.contact(1000);
+    assert!(bench.record().frozen && bench.standing() == Standing::Sole);
+    bench
+}
+
+#[test]
+fn s6_77a_resources_are_kept_only_by_a_primary_that_is_frozen_and_hears_that_its_peer_is() {
+    let mut bench = Bench::primary(plain());
+    assert_eq!(bench.command(Command::StopKeeping), Err(Refusal::NotFrozen));
+    bench.command(Command::Freeze).unwrap();
+    assert_eq!(bench.command(Command::StopKeeping), Err(Refusal::NotFrozen), "asked for is not durable");
+
+    let mut bench = frozen();
+    bench.silence(5000);
+    assert_eq!(bench.command(Command::StopKeeping), Err(Refusal::PeerNotFrozen), "it may have been thawed by now");
+
+    let mut bench = frozen();
+    bench.peer.wish = true;
+    bench.contact(200);
+    assert!(bench.command(Command::StopKeeping).is_err(), "it asks to thaw");
+}
+
+#[test]
+fn s6_77b_what_is_kept_has_no_end_nothing_stops_and_the_next_daemon_gives_it_one_again() {
+    let mut bench = frozen();
+    bench.forget();
+    bench.command(Command::StopKeeping).unwrap();
+    let endless = |o: &Output| matches!(o, Output::ArmLease { deadline: Instant::NEVER, sole: true, .. });
+    assert!(bench.place(endless) < bench.place(|o| *o == Output::Finished), "the right is recorded before it ends");
+    assert_eq!(bench.count(endless), 1);
+    assert!(finished(&bench));
+    assert_eq!(bench.count(|o| matches!(o, Output::StopResources { .. } | Output::DisarmLease { .. })), 0);
+    assert_eq!(bench.command(Command::StopKeeping), Err(Refusal::AlreadyStopping));
+}
+
 #[test]
 fn s6_78_until_settle_has_passed_there_is_no_handover() {
     let mut bench = promoted(Settings { settle: Span::from_secs(30), ..plain() });

@@ -3,8 +3,8 @@
 use super::findings::{Finding, Level, can_fail_over, findings, server};
 use crate::cli::page::{Page, Paint, age, short};
 use crate::control::{
-    ClientsState, Contact, DrillState, Fencing, FencingState, Flow, LeaseKind, Link, RecordState, ResourceState, Role,
-    Status,
+    ClientsState, Contact, DrillState, Fencing, FencingState, Flow, Lateness, LeaseKind, Link, RecordState,
+    ResourceState, Role, Status,
 };
 
 /// One screen: the verdict, what is wrong, whether a failover would work now; then nodes, links, resources, figures.
@@ -179,6 +179,10 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
             "standstill".into(),
             format!("{} at most, of {} allowed", short(stalls.longest_ms), short(stalls.allowed_ms)),
         ],
+        vec!["woken late".into(), format!("daemon {}", lateness(&stalls.daemon))],
+    ]);
+    rows.extend(stalls.guard.map(|guard| vec![String::new(), format!("guard {}", lateness(&guard))]));
+    rows.extend([
         vec![
             "stop".into(),
             match stops.count {
@@ -189,6 +193,14 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
         vec!["daemon".into(), format!("{}, up {}", status.version.program, age(status.uptime_ms))],
     ]);
     rows
+}
+
+/// The last hour, and the worst since the start, beside it.
+fn lateness(lateness: &Lateness) -> String {
+    let Lateness { since_start, last_hour } = lateness;
+    let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
+    let [p50, p99_9, longest] = [last_hour.p50_us, last_hour.p99_9_us, last_hour.longest_us].map(ms);
+    format!("p50 {p50}, p99.9 {p99_9}, max {longest} ms (1 h); {} ms ever", ms(since_start.longest_us))
 }
 
 /// Whether clients get through, where something to cut is configured.

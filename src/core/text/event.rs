@@ -60,6 +60,7 @@ impl Event {
             | Event::Confirmed { .. }
             | Event::AlarmsCleared
             | Event::Stopping
+            | Event::KeepsResources { .. }
             | Event::DigestAgrees
             | Event::PeerLeaving
             | Event::LeaveAcknowledged
@@ -219,6 +220,10 @@ impl Display for Event {
             Event::DrillFailed => f.write_str(
                 "the drill did not go to its end: see that the standby is on, switch it on by hand if not, \
                  then `leasehold clear-alarms`",
+            ),
+            Event::KeepsResources { token } => write!(
+                f,
+                "this daemon ends and leaves all resources up under token {token}: frozen, without a lease, watched by nobody"
             ),
             Event::Stopping => f.write_str("this daemon is asked to end: it hands over, or leaves, first"),
         }

@@ -8,6 +8,7 @@
 //! | [`cut`] | the clients of the service are refused and reset at once |
 //! | [`nft`], [`rule`] | the nftables table that refuses them |
 //! | [`sockdiag`] | ends the connections that are there |
+//! | [`withdraw`] | takes one address away wherever it is, without a runtime and without allocation: for the guard |
 //! | [`netlink`] | messages written by hand ahead of time, sent and answered without allocation |
 
 pub mod address;
@@ -19,3 +20,4 @@ pub mod remove;
 pub mod rule;
 pub mod sockdiag;
 mod sys;
+pub mod withdraw;

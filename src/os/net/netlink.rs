@@ -101,12 +101,12 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Of the network namespace of the calling thread.
+    /// Of the network namespace of the calling thread. `None`: NETLINK_ROUTE, whose number is 0.
     ///
     /// # Errors
     /// The kernel does not have this part of netlink.
-    pub fn open(protocol: Protocol) -> Result<Channel, Errno> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(protocol))?;
+    pub fn open(protocol: Option<Protocol>) -> Result<Channel, Errno> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         Ok(Channel { socket, buffer: vec![0; RECEIVE].into_boxed_slice() })
     }
 

@@ -103,7 +103,7 @@ impl Barrier {
     /// # Errors
     /// As of opening a socket.
     pub fn attach(spec: &Spec) -> Result<Barrier, Errno> {
-        Ok(Barrier { channel: Channel::open(NETFILTER)?, messages: Messages::of(spec) })
+        Ok(Barrier { channel: Channel::open(Some(NETFILTER))?, messages: Messages::of(spec) })
     }
 
     /// Clients are refused when this returns. A table that somebody has removed is made again.

@@ -53,7 +53,7 @@ impl Sockets {
     /// `OPNOTSUPP` where the kernel was built without it (CONFIG_INET_DIAG_DESTROY), `NOENT` without inet_diag, `PERM`
     /// without CAP_NET_ADMIN.
     pub fn prepare() -> Result<Sockets, Errno> {
-        let (listing, ending) = (Channel::open(SOCK_DIAG)?, Channel::open(SOCK_DIAG)?);
+        let (listing, ending) = (Channel::open(Some(SOCK_DIAG))?, Channel::open(Some(SOCK_DIAG))?);
         let mut sockets = Sockets { listing, list: list(), ending, destroy: destroy() };
         sockets.listing.dump(&sockets.list, |_| {})?;
         match sockets.ending.request(&sockets.destroy) {

@@ -21,7 +21,7 @@ use crate::os::net::address::{AddressState, Detection, Events, Held, Interface, 
 use crate::os::net::announce::{Answer, announce, hardware_text, probe, try_sockets};
 use crate::os::net::remove::remove;
 
-use super::{Context, Pending, Resource, ResourceError};
+use super::{Context, Pending, Remains, Resource, ResourceError};
 use find::View;
 use vigil::{Sight, Told, Verdict, Vigil, WINDOW};
 
@@ -413,6 +413,10 @@ impl Resource for Address {
     }
 
     fn set_token(&self, _token: Token) {}
+
+    fn remains(&self) -> Remains {
+        Remains { addresses: vec![self.config.address], ..Remains::default() }
+    }
 }
 
 /// The same trouble again and again is one line.

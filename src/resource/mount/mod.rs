@@ -28,7 +28,7 @@ use crate::process::{Ending, Finished, Program, check_owner_aside, find_program,
 use super::exec::told;
 use super::mounts::{self, MountLine};
 use super::strikes::Strikes;
-use super::{Context, Pending, Resource, ResourceError};
+use super::{Context, Pending, Remains, Resource, ResourceError};
 use device::Claim;
 
 /// What is kept of what `mount` and its like say.
@@ -339,4 +339,12 @@ impl Resource for Mount {
 
     /// A file system knows no tokens; a share's server learns them by its gate.
     fn set_token(&self, _token: Token) {}
+
+    /// Its commands can be killed, but what the kernel still has to write it writes also when nobody is left, and to
+    /// unmount may hang for ever. A file system that was detached (MNT_DETACH) is out of sight and still written back. So
+    /// only a daemon that unmounts it in good order can see it stopped.
+    fn remains(&self) -> Remains {
+        let marks = vec![format!("LEASEHOLD_RESOURCE={}", self.0.id)];
+        Remains { marks, hidden: vec![self.0.name.clone()], ..Remains::default() }
+    }
 }

@@ -30,7 +30,7 @@ use crate::config::{PostgresResource, Resource as Configured, Synchronous};
 use crate::core::{Standing, Token};
 use crate::os::clock;
 
-use super::{Context, Pending, Resource, ResourceError};
+use super::{Context, Pending, Remains, Resource, ResourceError};
 use mark::{Mark, MarkFile, Past};
 use replication::{LastSeen, Limits, Source};
 use server::{Direct, Server, Setting};
@@ -333,6 +333,10 @@ impl Resource for Postgres {
 
     fn set_standing(&self, standing: Standing) {
         self.half.state().standing = standing;
+    }
+
+    fn remains(&self) -> Remains {
+        self.half.server.remains()
     }
 }
 

@@ -27,7 +27,7 @@ use super::super::cgroup::{self, Cgroup};
 use super::super::exec::listed;
 use super::super::output::{Pipe, pump, reopen};
 use super::super::search::{Found, find};
-use super::super::{Pending, ResourceError};
+use super::super::{Pending, Remains, ResourceError, ServerRemains};
 use super::tools::Tools;
 
 /// The part of a stop kept for each of "immediate" and SIGKILL, at most; a quarter of the whole where that is less.
@@ -37,6 +37,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 /// How long the last lines of an ended server may take to be read.
 const LAST_LINES: Duration = Duration::from_millis(300);
+
+/// What the server's program is called, on some systems with a version behind it.
+const PROGRAM: &str = "postgres";
 
 /// One setting on the server's command line, where it outranks every file.
 pub type Setting = (&'static str, String);
@@ -60,6 +63,9 @@ pub trait Server: Send + Sync + std::fmt::Debug {
 
     /// Completes when the main process of a started or adopted server has ended, with how.
     fn ended(&self) -> Pending<'_, String>;
+
+    /// How the guard finds and ends it.
+    fn remains(&self) -> Remains;
 }
 
 /// In a process group, and where there is one a control group, of its own.
@@ -102,9 +108,11 @@ impl Direct {
 
     /// All that is left: the server's processes, and of a rewind or copy that nobody waits for any more.
     async fn processes(&self) -> Result<Vec<Found>, ResourceError> {
-        let marks =
-            vec![format!("LEASEHOLD_RESOURCE={}", self.tools.id), format!("LEASEHOLD_COMMAND={}", self.tools.id)];
-        self.look(marks).await
+        self.look(self.marks()).await
+    }
+
+    fn marks(&self) -> Vec<String> {
+        ["LEASEHOLD_RESOURCE", "LEASEHOLD_COMMAND"].map(|name| format!("{name}={}", self.tools.id)).to_vec()
     }
 
     async fn look(&self, marks: Vec<String>) -> Result<Vec<Found>, ResourceError> {
@@ -335,6 +343,23 @@ impl Server for Direct {
     fn ended(&self) -> Pending<'_, String> {
         Box::pin(self.until_ended())
     }
+
+    /// The guard reads names alone, for a directory on a dead storage answers nobody. One that is not there yet may turn
+    /// out to have another name.
+    fn remains(&self) -> Remains {
+        let data = &self.tools.config.data_directory;
+        let known = data.canonicalize().ok();
+        let hidden = if known.is_none() { vec![self.tools.resource.clone()] } else { Vec::new() };
+        let directories = [Some(data.clone()), known.filter(|path| path != data)].into_iter().flatten();
+        let server = |directory| ServerRemains { program: PROGRAM.to_owned(), directory };
+        Remains {
+            marks: self.marks(),
+            servers: directories.map(server).collect(),
+            cgroups: self.cgroup.iter().map(|cgroup| cgroup.path().to_owned()).collect(),
+            hidden,
+            ..Remains::default()
+        }
+    }
 }
 
 /// How hard.
@@ -381,7 +406,7 @@ impl Place {
     /// What may not be read belongs to another user, and so not to our server.
     fn holds(&self, process: &Path) -> bool {
         let runs_postgres = fs::read_link(process.join("exe"))
-            .is_ok_and(|exe| exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postgres")));
+            .is_ok_and(|exe| exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM)));
         if !runs_postgres {
             return false;
         }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const UNIT_OF_SERVICE: &str = "org.freedesktop.systemd1.Service";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+
+const PRIVATE: &str = "/run/systemd/private";
 
 /// Until the bus lets in and systemd answers on it: milliseconds, unless the machine is sick.
 const DOOR_LIMIT: Duration = Duration::from_millis(1500);
@@ -41,6 +44,23 @@ impl Default for Host {
     fn default() -> Host {
         Host { bus: None, pid: 1 }
     }
+}
+
+impl Host {
+    /// Where the manager itself listens, for root alone, without a bus (systemd: src/core/dbus.c).
+    pub fn private_socket(&self) -> PathBuf {
+        match self.pid {
+            1 => PathBuf::from(PRIVATE),
+            pid => PathBuf::from(format!("/proc/{pid}/root{PRIVATE}")),
+        }
+    }
+}
+
+/// The bytes of `StopUnit`, for whoever has no bus. `None`: no such name can be sent.
+pub fn stop_call(unit: &str) -> Option<Vec<u8>> {
+    let call = Message::method_call(PATH, "StopUnit").interface(MANAGER).destination(SERVICE);
+    let message = call.build(&(unit, "replace")).ok()?;
+    Some(message.data().to_vec())
 }
 
 /// Why the manager did not do it.

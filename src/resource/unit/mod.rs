@@ -24,8 +24,9 @@ use crate::config::{Resource as Configured, UnitResource};
 use crate::core::Token;
 
 use super::exec::listed;
-use super::{Context, Pending, Resource, ResourceError};
+use super::{Context, Pending, Remains, Resource, ResourceError, UnitRemains};
 use manager::{JobEnd, Manager, ManagerError, Picture, next};
+use tree::Trees;
 
 pub use manager::Host;
 
@@ -350,5 +351,18 @@ impl Resource for Unit {
         }
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move { inner.tell_token().await });
+    }
+
+    /// Without control groups to look at, nobody but the manager knows.
+    fn remains(&self) -> Remains {
+        let (unit, host) = (self.0.unit().to_owned(), &self.0.host);
+        match (Trees::of(host.pid), manager::stop_call(&unit)) {
+            (Ok(trees), Some(stop)) => {
+                let manager = host.private_socket();
+                let unit = UnitRemains { unit, trees: trees.into_paths(), manager, stop };
+                Remains { units: vec![unit], ..Remains::default() }
+            }
+            (Err(_), _) | (_, None) => Remains { hidden: vec![self.0.name.clone()], ..Remains::default() },
+        }
     }
 }

@@ -35,6 +35,10 @@ impl Trees {
         }
     }
 
+    pub fn into_paths(self) -> Vec<PathBuf> {
+        self.0
+    }
+
     pub fn group(&self, unit: &str) -> io::Result<ControlGroup> {
         let mut found = Vec::new();
         for base in &self.0 {
