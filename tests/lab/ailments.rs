@@ -83,7 +83,7 @@ pub fn disk_read_only(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover
     lab.power(primary, "off")?;
     let reason = lab.until("it is blocked", |lab| lab.status(victim)?.blocked.map(|blocked| blocked.reason))?;
     println!("    blocked: {}", reason.text);
-    ensure!(reason.text.contains("record cannot be written"), "{}", reason.text);
+    ensure!(reason.text.contains("record cannot be written"), "another reason: {}", reason.text);
     tells(lab, victim, fault, &["proof `fenced`", "the record cannot be written"])?;
     nobody_promoted(lab, begun)?;
     on_the_old_disk(lab, victim)?;

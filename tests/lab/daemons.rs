@@ -48,7 +48,11 @@ pub fn refused_upgrade(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failove
 
 /// Another daemon on this host, and nobody notices: the same process of the service writes on under the same token, no
 /// node was presumed lost, and nothing was fenced.
-pub fn undisturbed(lab: &mut Lab, host: &str, act: impl FnOnce(&Lab, &str) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub fn undisturbed(
+    lab: &mut Lab,
+    host: &str,
+    act: impl FnOnce(&Lab, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let daemon = lab.daemon(host)?;
     lab.ledger.take(Duration::ZERO);
     let begun = lab.ledger.lines.len() - 1;

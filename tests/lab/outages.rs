@@ -30,7 +30,7 @@ pub fn reboot_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover
     lab.on(standby, &["systemctl", "reboot"])?;
     rebooted(lab, standby, leader)?;
     lab.until_whole()?;
-    tells(lab, primary, fault, &["the peer's daemon is being stopped", "the peer's daemon restarted"])?;
+    tells(lab, primary, fault, &["the peer's daemon is being stopped", "the peer rebooted"])?;
     nobody_promoted(lab, begun)
 }
 
@@ -56,7 +56,12 @@ fn last(times: &[Failover]) -> Moment {
 /// The last take-over was by a fence, and the new primary says so.
 fn fenced(lab: &mut Lab, former: &str, times: &[Failover]) -> anyhow::Result<()> {
     proof_is(lab, peer_of(former), ProofKind::Fenced)?;
-    tells(lab, peer_of(former), last(times), &["the peer is doubtful: silent for", "proof `fenced`", "is primary by proof"])
+    tells(
+        lab,
+        peer_of(former),
+        last(times),
+        &["the peer is doubtful: silent for", "proof `fenced`", "is primary by proof"],
+    )
 }
 
 pub fn power_cut_of_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
@@ -85,7 +90,9 @@ pub fn client_link_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Fai
     released(lab, primary, times)?;
     tells(lab, primary, last(times), &["a resource failed for good"])?;
     ensure!(lab.is_on(primary)?, "{primary} was fenced");
-    Ok(())
+    // What failed for good stays away for `service.flap_window`, unless an operator has mended it.
+    lab.cable(primary, "eth0", "up")?;
+    lab.on(primary, &["leasehold", "clear-alarms"]).map(drop)
 }
 
 /// One link comes and goes, as with a bad plug.
@@ -147,7 +154,7 @@ pub fn all_networks_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Fa
     })?;
     nobody_promoted(lab, begun)?;
     println!("    blocked: {}", reason.text);
-    ensure!(reason.text.contains("confirm-fenced"), "no command that ends it: {}", reason.text);
+    ensure!(reason.remedy.is_some_and(|remedy| remedy.contains("confirm-fenced")), "no command that ends it");
     tells(lab, standby, fault, &["the peer is lost: silent for", "fence attempt failed"])?;
     tells(lab, primary, fault, &["stops acting", "gave token"])?;
     lab.power(primary, "off")?;
@@ -169,11 +176,7 @@ pub fn power_cut_of_both(lab: &mut Lab, order: [&'static str; 2]) -> anyhow::Res
 }
 
 /// The one that comes back is the former standby: it finds its peer's power off, after the patience of a fresh daemon.
-pub fn power_cut_of_both_one_back(
-    lab: &mut Lab,
-    primary: &'static str,
-    _: &mut Vec<Failover>,
-) -> anyhow::Result<()> {
+pub fn power_cut_of_both_one_back(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
     let (standby, begun) = (peer_of(primary), token(lab)?);
     HOSTS.into_iter().try_for_each(|host| lab.power(host, "off").map(drop))?;
     let fault = Moment::now();

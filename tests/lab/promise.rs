@@ -8,18 +8,35 @@ use leasehold::core::Span;
 use leasehold::os::clock;
 use serde_json::Value;
 
-/// From the fault until the service is up on the other node, at worst: `served` of `leasehold explain --json`.
-pub fn served(explained: &str) -> anyhow::Result<Span> {
-    let case: Value = serde_json::from_str(explained)?;
-    let bounds = case["bounds"].as_array().context("bounds")?;
-    let served = bounds.iter().find(|bound| bound["name"] == "served").context("a bound called served")?;
-    served["worst_ms"].as_u64().map(Span::from_ms).context("served is bounded")
+/// How long a take-over takes at worst, from the fault: bounds of `leasehold explain --json`.
+#[derive(Clone, Copy, Default)]
+pub struct Promise {
+    /// Until the other node begins to start the service.
+    pub begins: Span,
+    /// Until the service is up there.
+    pub served: Span,
+}
+
+impl Promise {
+    pub fn read(explained: &str) -> anyhow::Result<Promise> {
+        let case: Value = serde_json::from_str(explained)?;
+        let bounds = case["bounds"].as_array().context("bounds")?;
+        let worst = |name: &str| -> anyhow::Result<Span> {
+            let bound =
+                bounds.iter().find(|bound| bound["name"] == name).with_context(|| format!("no bound {name}"))?;
+            bound["worst_ms"].as_u64().map(Span::from_ms).with_context(|| format!("{name} is not bounded"))
+        };
+        Ok(Promise { begins: worst("begins")?, served: worst("served")? })
+    }
 }
 
 /// The promise holds, but for the time in which this machine did not run what was due.
 pub fn kept(what: &str, took: Span, promised: Span, late: Span) -> anyhow::Result<()> {
     let allowed = promised.plus(late);
-    ensure!(took <= allowed, "{what} took {took}; promised is {promised}, and this machine was late by {late} meanwhile");
+    ensure!(
+        took <= allowed,
+        "{what} took {took}; promised is {promised}, and this machine was late by {late} meanwhile"
+    );
     Ok(())
 }
 
@@ -55,6 +72,7 @@ fn a_promise_is_broken_by_more_than_the_machine_was_late() {
 #[test]
 fn the_promise_is_read_from_what_explain_prints() {
     let text = r#"{"bounds": [{"name": "begins", "worst_ms": 5}, {"name": "served", "worst_ms": 27760}]}"#;
-    assert_eq!(served(text).unwrap(), Span::from_ms(27_760));
-    assert!(served(r#"{"bounds": [{"name": "served", "worst_ms": null}]}"#).is_err());
+    let promise = Promise::read(text).unwrap();
+    assert_eq!((promise.begins, promise.served), (Span::from_ms(5), Span::from_ms(27_760)));
+    assert!(Promise::read(&text.replace("27760", "null")).is_err());
 }

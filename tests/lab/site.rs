@@ -15,7 +15,7 @@ use leasehold::core::Span;
 use leasehold::os::clock;
 
 use super::ledger::Ledger;
-use super::promise;
+use super::promise::Promise;
 use super::witness::Witness;
 
 /// Where the clients find the service.
@@ -37,8 +37,8 @@ pub struct Lab {
     pub site: &'static str,
     pub ledger: Ledger,
     pub witness: Witness,
-    /// How long a take-over may take, by the configuration's own arithmetic; zero before it is installed.
-    pub promised: Span,
+    /// By the configuration's own arithmetic; zero before it is installed.
+    pub promise: Promise,
 }
 
 pub fn peer_of(host: &str) -> &'static str {
@@ -55,14 +55,14 @@ impl Lab {
         let history = state.join("shared/history");
         let ledger = if site == "iscsi" { Ledger::follow_disk(&history) } else { Ledger::follow(&history) };
         let witness = Witness::start(&format!("leasehold-{name}-client"), state.join("witness"))?;
-        Ok(Lab { name, state, site, ledger, witness, promised: Span::ZERO })
+        Ok(Lab { name, state, site, ledger, witness, promise: Promise::default() })
     }
 
     /// From the package to a pair that was told to start.
     pub fn install(&mut self, package: &Path) -> anyhow::Result<()> {
         script("install", &[&self.name, &package.to_string_lossy()])?;
         let explained = self.on(HOSTS[0], &["leasehold", "explain", "--json", "/etc/leasehold/leasehold.toml"])?;
-        self.promised = promise::served(&explained)?;
+        self.promise = Promise::read(&explained)?;
         Ok(())
     }
 
@@ -112,8 +112,13 @@ impl Lab {
     pub fn freeze(&self, host: &str, frozen: bool) -> anyhow::Result<()> {
         let tree = if Path::new("/sys/fs/cgroup/unified").exists() { "unified/" } else { "" };
         let file = format!("/sys/fs/cgroup/{tree}leasehold-{}-{host}/cgroup.freeze", self.name);
-        self.mute(host, frozen)?;
-        std::fs::write(&file, if frozen { "1" } else { "0" }).context(file)
+        if frozen {
+            self.mute(host, true)?;
+            std::fs::write(&file, "1").context(file)
+        } else {
+            std::fs::write(&file, "0").context(file)?;
+            self.mute(host, false)
+        }
     }
 
     fn mute(&self, host: &str, mute: bool) -> anyhow::Result<()> {

@@ -20,7 +20,12 @@ pub fn woken_after_the_take(lab: &mut Lab, primary: &'static str, times: &mut Ve
     times.push(taken_over(lab, name, primary, |lab| lab.freeze(primary, true))?);
     let fault = times.last().context("it was measured")?.fault;
     proof_is(lab, survivor, ProofKind::Fenced)?;
-    tells(lab, survivor, fault, &["the peer is lost: silent for", "until the old lease has ended", "is primary by proof"])?;
+    tells(
+        lab,
+        survivor,
+        fault,
+        &["the peer is lost: silent for", "until the old lease has ended", "is primary by proof"],
+    )?;
     ensure!(lab.is_on(primary)?, "{primary} was switched off, by whom?");
     let taken = token(lab)?;
     lab.freeze(primary, false)?;
@@ -59,7 +64,8 @@ fn client_of(lab: &Lab) -> String {
 }
 
 fn sql(namespace: &str, statement: &str) -> anyhow::Result<String> {
-    let words = ["timeout", "5", "/usr/lib/postgresql/15/bin/psql", "-X", "-w", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"];
+    let words =
+        ["timeout", "5", "/usr/lib/postgresql/15/bin/psql", "-X", "-w", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"];
     let place = ["-h", SERVICE_ADDRESS, "-U", "postgres", "-d", "postgres", "-c", statement];
     in_network(namespace, &[&words[..], &place].concat())
 }

@@ -64,7 +64,12 @@ impl Failover {
         let parts = asked.zip(proven).zip(promoted).map(|((asked, proven), promoted)| {
             [asked, proven.minus(asked), promoted.minus(proven), total.minus(promoted)]
         });
-        Failover { scenario, fault, total, promised: lab.promised, parts }
+        Failover { scenario, fault, total, promised: lab.promise.served, parts }
+    }
+
+    /// From the fault until this node began to start the service, where its decisions tell.
+    pub fn began(&self) -> Option<Span> {
+        self.parts.map(|[silence, fence, lease, _]| silence.plus(fence).plus(lease))
     }
 }
 
@@ -83,8 +88,7 @@ pub fn table(failovers: &[Failover]) -> String {
         let parts: Vec<[Span; PARTS]> = runs.iter().filter_map(|run| run.parts).collect();
         let part = |index: usize| median(&sorted(parts.iter().map(|parts| parts[index])));
         let promised = runs.iter().map(|run| &run.promised).max();
-        let row =
-            [median(&totals), told(totals.last()), told(promised), part(0), part(1), part(2), part(3)];
+        let row = [median(&totals), told(totals.last()), told(promised), part(0), part(1), part(2), part(3)];
         writeln!(text, "| {name} | {} | {} |", runs.len(), row.join(" | ")).expect("a string takes everything");
     }
     text
