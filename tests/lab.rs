@@ -78,11 +78,11 @@ fn a_pair_from_the_package_survives_what_happens_to_it() {
             println!(" FAILED     {}: {error:#}", scenario.name);
         }
     }
-    let table = times::table(&times);
-    println!("\n{table}");
+    let day = clock::wall().strftime("%F").to_string();
+    println!("\n{}", times::table(&times, &day, ""));
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     if std::env::var_os("LEASEHOLD_LAB_WRITE").is_some() {
-        write(&table).expect("docs/evidence can be written");
+        write(&times, &day).expect("docs/evidence can be written");
     }
 }
 
@@ -134,21 +134,11 @@ fn fresh(site: &'static str) -> anyhow::Result<Lab> {
     Ok(lab)
 }
 
-fn write(table: &str) -> anyhow::Result<()> {
+fn write(times: &[Failover], day: &str) -> anyhow::Result<()> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/evidence/failover-times.md");
     std::fs::create_dir_all(file.parent().context("a file lies in a folder")?)?;
+    let table = times::table(times, day, &std::fs::read_to_string(&file).unwrap_or_default());
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let text = format!(
-        "# Failover times\n\nWritten by `LEASEHOLD_LAB_WRITE=1 cargo test --test lab` on {}: two hosts in containers (systemd), \
-         the package,\nipmi_sim as their BMCs, the configuration of config/leasehold.toml (`dead_after` 1.5 s) with a service address \
-         (whose start asks the\nclients' network for 240 ms whether somebody has it), kernel {}. NFS and iSCSI have no BMC: their \
-         storage server\nis the fence, and a take-over waits for the end of the lease. The service writes a line each 10 ms; `total` is \
-         from the fault to the first\nline of the other node. Parts are medians; `-` where nothing was lost or fenced. `promised` is the \
-         bound `served` of `leasehold explain`,\nwhich each run is held to. `silence` lasts until the reading or the attempt that brought \
-         the proof began: D/2 where a reading suffices\n(the power is off), D and the head start L where the standby has to shoot. `lease` \
-         is what was left of the old one after the proof.\n\n{table}",
-        clock::wall().strftime("%F"),
-        kernel.trim()
-    );
+    let text = format!("{}\nKernel {}.\n\n{table}", include_str!("lab/times.txt"), kernel.trim());
     Ok(std::fs::write(file, text)?)
 }

@@ -169,6 +169,8 @@ take_down() {
         [ ! -e "/run/netns/$(netns "$space")" ] || ip netns delete "$(netns "$space")"
     done
     umount --quiet --lazy "$state/disk" 2>/dev/null || true
+    # A killed tgtd leaves them, in a folder of the whole machine.
+    [ ! -e "$state/storage/control" ] || rm -f "/var/run/tgtd/socket.$(cat "$state/storage/control")"{,.lock}
     rm -rf --one-file-system "$state"
 }
 

@@ -76,7 +76,7 @@ pub const ALL: &[Scenario] = &[
     scenario("freeze of the primary's kernel", freeze),
     scenario("power cut of the standby", power_cut_of_standby),
     scenario("the link between both cut", direct_link_cut),
-    scenario("the primary's link to the clients cut", client_link_cut),
+    scenario("the primary's link to the clients cut", client_link_cut).long(),
     scenario("both links cut", both_links_cut),
     scenario("the standby hears nothing", |lab, primary, _| deaf(lab, peer_of(primary))),
     scenario("the primary hears nothing", |lab, primary, _| deaf(lab, primary)),

@@ -5,7 +5,7 @@
 //!     |--- silence ---------|------------ fence --------------|--- lease ---|-------- start -------|
 //! ```
 
-use std::fmt::Write as _;
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use leasehold::cli::demo::history::Line;
@@ -64,6 +64,8 @@ impl Failover {
         let parts = asked.zip(proven).zip(promoted).map(|((asked, proven), promoted)| {
             [asked, proven.minus(asked), promoted.minus(proven), total.minus(promoted)]
         });
+        // A survivor whose wall clock was stepped tells nothing of them.
+        let parts = parts.filter(|parts| parts.iter().fold(Span::ZERO, |sum, part| sum.plus(*part)) <= total);
         Failover { scenario, fault, total, promised: lab.promise.served, parts }
     }
 
@@ -73,25 +75,38 @@ impl Failover {
     }
 }
 
-/// One row a scenario: the median, and the worst.
-pub fn table(failovers: &[Failover]) -> String {
-    let mut text = String::from(
-        "| scenario | runs | total, median | worst | promised | silence | fence | lease | start |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-    );
+const HEAD: &str = "| scenario | measured | runs | total, median | worst | promised | silence | fence | lease | start |\n\
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+
+/// One row a scenario: the median, and the worst. Rows of an older table stay where their scenario was not played now.
+pub fn table(failovers: &[Failover], day: &str, older: &str) -> String {
+    let rows = rows(failovers, day);
+    let is_row = |line: &&str| line.starts_with("| ") && !HEAD.contains(line);
+    let mut lines: Vec<String> = older.lines().filter(is_row).map(str::to_owned).collect();
+    for (name, row) in rows {
+        let start = format!("| {name} |");
+        match lines.iter_mut().find(|line| line.starts_with(&start)) {
+            Some(line) => *line = row,
+            None => lines.push(row),
+        }
+    }
+    format!("{HEAD}{}\n", lines.join("\n"))
+}
+
+fn rows(failovers: &[Failover], day: &str) -> Vec<(&'static str, String)> {
     let mut names: Vec<&str> = failovers.iter().map(|failover| failover.scenario).collect();
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     names.retain(|name| seen.insert(*name));
-    for name in names {
+    let row = |name| {
         let runs: Vec<&Failover> = failovers.iter().filter(|failover| failover.scenario == name).collect();
         let totals = sorted(runs.iter().map(|run| run.total));
         let parts: Vec<[Span; PARTS]> = runs.iter().filter_map(|run| run.parts).collect();
         let part = |index: usize| median(&sorted(parts.iter().map(|parts| parts[index])));
         let promised = runs.iter().map(|run| &run.promised).max();
-        let row = [median(&totals), told(totals.last()), told(promised), part(0), part(1), part(2), part(3)];
-        writeln!(text, "| {name} | {} | {} |", runs.len(), row.join(" | ")).expect("a string takes everything");
-    }
-    text
+        let cells = [median(&totals), told(totals.last()), told(promised), part(0), part(1), part(2), part(3)];
+        (name, format!("| {name} | {day} | {} | {} |", runs.len(), cells.join(" | ")))
+    };
+    names.into_iter().map(row).collect()
 }
 
 fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
@@ -123,8 +138,14 @@ fn a_table_has_the_median_and_the_worst_of_each_scenario() {
         run("power cut", 1800, Some([1400, 300, 0, 100])),
         run("stop", 90, None),
     ];
-    let table = table(&runs);
-    let rows: Vec<&str> = table.lines().skip(2).collect();
-    assert_eq!(rows[0], "| power cut | 3 | 1900 ms | 2500 ms | 30000 ms | 1500 ms | 300 ms | 0 ms | 100 ms |");
-    assert_eq!(rows[1], "| stop | 1 | 90 ms | 90 ms | 30000 ms | - | - | - | - |");
+    let older = format!("words\n{HEAD}| stop | 2026-11-29 | 5 | 1 ms |\n| a rare one | 2026-11-29 | 5 | 2 ms |\n");
+    let table = table(&runs, "2026-11-30", &older);
+    assert_eq!(
+        table.lines().skip(2).collect::<Vec<_>>(),
+        [
+            "| stop | 2026-11-30 | 1 | 90 ms | 90 ms | 30000 ms | - | - | - | - |",
+            "| a rare one | 2026-11-29 | 5 | 2 ms |",
+            "| power cut | 2026-11-30 | 3 | 1900 ms | 2500 ms | 30000 ms | 1500 ms | 300 ms | 0 ms | 100 ms |",
+        ]
+    );
 }
