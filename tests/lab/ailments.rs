@@ -98,7 +98,7 @@ pub fn disk_read_only_of_primary(lab: &mut Lab, primary: &'static str, _: &mut V
     lab.disk(victim, "read-only")?;
     lab.until_written()?;
     lab.power(primary, "off")?;
-    tells(lab, victim, fault, &["the record cannot be written", "stops acting under token", "its lease ended"])?;
+    tells(lab, victim, fault, &["the record cannot be written", "its lease ended without a new grant"])?;
     nobody_promoted(lab, begun)?;
     on_the_old_disk(lab, victim)?;
     lab.until_serves(victim, begun).map(drop)

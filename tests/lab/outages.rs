@@ -156,7 +156,7 @@ pub fn all_networks_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Fa
     println!("    blocked: {}", reason.text);
     ensure!(reason.remedy.is_some_and(|remedy| remedy.contains("confirm-fenced")), "no command that ends it");
     tells(lab, standby, fault, &["the peer is lost: silent for", "fence attempt failed"])?;
-    tells(lab, primary, fault, &["stops acting", "gave token"])?;
+    tells(lab, primary, fault, &["its lease ended without a new grant", "gave token"])?;
     lab.power(primary, "off")?;
     let confirm =
         |lab: &Lab| lab.on(standby, &["leasehold", "confirm-fenced", "--yes-i-have-seen-it-off", primary]).map(drop);

@@ -83,10 +83,9 @@ pub const ALL: &[Scenario] = &[
     scenario("one link flaps", one_link_flaps),
     scenario("links and fence network cut", all_networks_cut).down_by_design(),
     scenario("power cut of both, one back", power_cut_of_both_one_back).down_by_design(),
-    scenario("power cut of both, both back", |lab, _, _| power_cut_of_both(lab, HOSTS)).down_by_design().long(),
+    scenario("power cut of both, both back", |lab, _, _| power_cut_of_both(lab, HOSTS)).down_by_design(),
     scenario("power cut of both, back in the other order", |lab, _, _| power_cut_of_both(lab, [HOSTS[1], HOSTS[0]]))
-        .down_by_design()
-        .long(),
+        .down_by_design(),
     scenario("both links flap for ten minutes", |lab, _, _| both_links_flap(lab, 600)).down_by_design().long(),
     scenario("both links flap for a while", |lab, _, _| both_links_flap(lab, 10)).down_by_design(),
     scenario("removal of the primary's package and reinstallation", remove_and_reinstall).long(),
