@@ -121,7 +121,7 @@ pub fn bounds(facts: &Facts<'_>, t: &Timing) -> Bounds {
     let head_start = if facts.first == FirstShooter::Primary { t.head_start } else { Span::ZERO };
     let (silence, fence, lease) = (silence(t, head_start), fence(facts, t), lease(facts, t));
     Bounds {
-        begin: fence.as_ref().map(|fence| begin(&silence, fence, lease.as_ref())),
+        begin: fence.as_ref().map(|fence| begin(&silence, fence, lease.as_ref(), facts.plan)),
         silence,
         head_start,
         fence,
@@ -159,11 +159,17 @@ fn lease(facts: &Facts<'_>, t: &Timing) -> Option<Reach> {
     waits_for_lease(facts.plan, t).then_some(Reach { typical: t.term, worst, formula })
 }
 
-fn begin(silence: &Reach, fence: &Reach, lease: Option<&Reach>) -> Reach {
-    let typical = silence.typical.plus(fence.typical).max(lease.map_or(Span::ZERO, |l| l.typical));
-    let worst = silence.worst.plus(fence.worst).max(lease.map_or(Span::ZERO, |l| l.worst));
+/// An exclusive plan takes its token once more, immediately before the first resource starts.
+fn begin(silence: &Reach, fence: &Reach, lease: Option<&Reach>, plan: Plan) -> Reach {
+    let exclusive = plan == Plan::Exclusive;
+    let reach = |of: fn(&Reach) -> Span| {
+        let proven = of(silence).plus(of(fence)).max(lease.map_or(Span::ZERO, of));
+        proven.plus(if exclusive { of(fence) } else { Span::ZERO })
+    };
     let wait = if lease.is_some() { ", but not before the lease has ended" } else { "" };
-    Reach { typical, worst, formula: format!("silence + fence{wait}") }
+    let take = if exclusive { ", then one more take" } else { "" };
+    let formula = format!("silence + fence{wait}{take}");
+    Reach { typical: reach(|r| r.typical), worst: reach(|r| r.worst), formula }
 }
 
 /// From the primary's crash until the service is up on the other node.

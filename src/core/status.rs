@@ -112,7 +112,7 @@ impl Node {
             retry_in: self.fencing.retry_at().map(|at| at.since(now)),
             last_reading: self.fencing.reading(),
             blocked: matches!(&self.role, RoleState::TakingOver(t) if !t.has_proof()) && self.fencing.has_failed(),
-            waiting_for: self.told_waiting,
+            waiting_for: self.told_waiting.or_else(|| self.promotion_unrecorded()),
             incident: self.incident,
             release: self.release.map(|r| r.token),
             distrusted: written.distrusted,
@@ -124,6 +124,12 @@ impl Node {
             peer: self.peer_status(now),
             hindrances: self.failover_hindrances(now),
         }
+    }
+
+    /// A take-over with a proof in hand goes on only once its token is durable.
+    fn promotion_unrecorded(&self) -> Option<Hindrance> {
+        let takes_over = matches!(self.role, RoleState::TakingOver(_));
+        (takes_over && self.record.failed()).then_some(Hindrance::RecordNotWritable)
     }
 
     /// Until when this node may have promised its peer not to start by the end of a lease.

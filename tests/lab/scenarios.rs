@@ -1,290 +1,151 @@
-//! What is played in the laboratory. Each begins with a whole pair and ends with one; the ledger is judged after each.
-
-use std::time::Duration;
+//! What is played in the laboratory. Each begins with a whole pair and ends with one; the ledger and the witness are
+//! judged after each.
 
 use anyhow::{Context, ensure};
-use leasehold::control::{Flow, LeaseKind, ProofKind, Role};
+use leasehold::control::ProofKind;
 
+use super::ailments::*;
+use super::daemons::*;
+use super::outages::*;
+use super::promise;
 use super::site::{HOSTS, Lab, peer_of};
+use super::storage::{database_power_cut, woken_after_the_take};
 use super::times::{Failover, Moment};
 
+pub type Play = fn(&mut Lab, &'static str, &mut Vec<Failover>) -> anyhow::Result<()>;
+
+/// Gets the laboratory and its primary.
 pub struct Scenario {
     pub name: &'static str,
     /// Not among those that every run plays.
     pub long: bool,
-    pub play: fn(&mut Lab, &'static str, &mut Vec<Failover>) -> anyhow::Result<()>,
+    /// Whether somebody could serve all the time, so that no pause may be longer than what `explain` promises.
+    pub promised: bool,
+    /// What stands beside the two hosts: see tests/lab/up.
+    pub site: &'static str,
+    /// The primary stood still for longer than its margin, and nothing switches it off: when it wakes, clients may still
+    /// be answered by it until its guard has looked at the clock. What the storage takes is another matter.
+    pub beyond_the_margin: bool,
+    pub play: Play,
 }
 
-const fn short(
-    name: &'static str,
-    play: fn(&mut Lab, &'static str, &mut Vec<Failover>) -> anyhow::Result<()>,
-) -> Scenario {
-    Scenario { name, long: false, play }
+const fn scenario(name: &'static str, play: Play) -> Scenario {
+    Scenario { name, long: false, promised: true, site: "plain", beyond_the_margin: false, play }
 }
 
-const fn long(
-    name: &'static str,
-    play: fn(&mut Lab, &'static str, &mut Vec<Failover>) -> anyhow::Result<()>,
-) -> Scenario {
-    Scenario { name, long: true, play }
+impl Scenario {
+    const fn long(self) -> Scenario {
+        Scenario { long: true, ..self }
+    }
+
+    /// Nobody can serve for as long as the fault lasts.
+    const fn down_by_design(self) -> Scenario {
+        Scenario { promised: false, ..self }
+    }
+
+    const fn at(self, site: &'static str) -> Scenario {
+        Scenario { site, ..self }
+    }
+
+    const fn beyond_the_margin(self) -> Scenario {
+        Scenario { beyond_the_margin: true, ..self }
+    }
 }
 
-/// Each gets the laboratory and its primary.
 pub const ALL: &[Scenario] = &[
-    short("restart of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, restart)),
-    short("restart of the standby's daemon", |lab, primary, _| undisturbed(lab, peer_of(primary), restart)),
-    short("ten restarts of the primary's daemon in ten seconds", |lab, primary, _| {
+    scenario("restart of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, restart)),
+    scenario("restart of the standby's daemon", |lab, primary, _| undisturbed(lab, peer_of(primary), restart)),
+    scenario("ten restarts of the primary's daemon in ten seconds", |lab, primary, _| {
         undisturbed(lab, primary, |lab, host| (0..10).try_for_each(|_| spaced(|| restart(lab, host))))
     }),
-    short("SIGKILL of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, kill_daemon)),
-    short("upgrade of the standby's package", |lab, primary, _| undisturbed(lab, peer_of(primary), upgrade)),
-    short("upgrade of the primary's package", |lab, primary, _| undisturbed(lab, primary, upgrade)),
-    short("upgrade to a version that refuses the configuration", refused_upgrade),
-    short("stop of the primary's daemon", stop_primary),
-    short("stop of the standby's daemon", stop_standby),
-    short("reboot of the primary", reboot_primary),
-    short("reboot of the standby", reboot_standby),
-    short("power cut of the primary", power_cut),
-    short("freeze of the primary's kernel", freeze),
-    short("power cut of the standby", power_cut_of_standby),
-    short("one link cut", one_link_cut),
-    short("both links cut", both_links_cut),
-    short("the standby hears nothing", |lab, primary, _| deaf(lab, peer_of(primary))),
-    short("the primary hears nothing", |lab, primary, _| deaf(lab, primary)),
-    short("links and fence network cut", all_networks_cut),
-    long("power cut of both, both back", |lab, _, _| power_cut_of_both(lab, HOSTS)),
-    long("power cut of both, back in the other order", |lab, _, _| power_cut_of_both(lab, [HOSTS[1], HOSTS[0]])),
-    long("removal of the primary's package and reinstallation", remove_and_reinstall),
+    scenario("SIGKILL of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, kill_daemon)),
+    scenario("upgrade of the standby's package", |lab, primary, _| undisturbed(lab, peer_of(primary), upgrade)),
+    scenario("upgrade of the primary's package", |lab, primary, _| undisturbed(lab, primary, upgrade)),
+    scenario("upgrade to a version that refuses the configuration", refused_upgrade),
+    scenario("stop of the primary's daemon", stop_primary),
+    scenario("stop of the standby's daemon", stop_standby),
+    scenario("the primary's clock stepped by hours", |lab, primary, _| clock_stepped(lab, primary)),
+    scenario("the standby's clock stepped by hours", |lab, primary, _| clock_stepped(lab, peer_of(primary))),
+    scenario("the standby's state directory full", disk_full_of_standby),
+    scenario("the primary's state directory full", disk_full_of_primary),
+    scenario("the standby's state directory read-only", disk_read_only).down_by_design(),
+    scenario("the primary's state directory read-only", disk_read_only_of_primary).down_by_design().long(),
+    scenario("reboot of the primary", reboot_primary),
+    scenario("reboot of the standby", reboot_standby),
+    scenario("power cut of the primary", power_cut),
+    scenario("freeze of the primary's kernel", freeze),
+    scenario("power cut of the standby", power_cut_of_standby),
+    scenario("the link between both cut", direct_link_cut),
+    scenario("the primary's link to the clients cut", client_link_cut).long(),
+    scenario("both links cut", both_links_cut),
+    scenario("the standby hears nothing", |lab, primary, _| deaf(lab, peer_of(primary))),
+    scenario("the primary hears nothing", |lab, primary, _| deaf(lab, primary)),
+    scenario("one link flaps", one_link_flaps),
+    scenario("links and fence network cut", all_networks_cut).down_by_design(),
+    scenario("power cut of both, one back", power_cut_of_both_one_back).down_by_design(),
+    scenario("power cut of both, both back", |lab, _, _| power_cut_of_both(lab, HOSTS)).down_by_design(),
+    scenario("power cut of both, back in the other order", |lab, _, _| power_cut_of_both(lab, [HOSTS[1], HOSTS[0]]))
+        .down_by_design(),
+    scenario("both links flap for ten minutes", |lab, _, _| both_links_flap(lab, 600)).down_by_design().long(),
+    scenario("both links flap for a while", |lab, _, _| both_links_flap(lab, 10)).down_by_design(),
+    scenario("removal of the primary's package and reinstallation", remove_and_reinstall).long(),
+    scenario("purge of the standby's package and reinstallation", purge_and_reinstall).long(),
+    scenario("NFS: the primary frozen, revoked, and woken", woken_after_the_take).at("nfs").beyond_the_margin().long(),
+    scenario("iSCSI: the primary frozen, revoked, and woken", woken_after_the_take)
+        .at("iscsi")
+        .beyond_the_margin()
+        .long(),
+    scenario("PostgreSQL: power cut of the primary", database_power_cut).at("postgres").long(),
 ];
 
-fn restart(lab: &Lab, host: &str) -> anyhow::Result<()> {
-    lab.on(host, &["systemctl", "restart", "leasehold"]).map(drop)
-}
-
-/// One a second: as fast as a person who does not give up, or a broken script.
-fn spaced(act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let second = std::thread::spawn(|| std::thread::sleep(Duration::from_secs(1)));
-    act()?;
-    second.join().map_err(|_| anyhow::anyhow!("the pause panicked"))
-}
-
-fn kill_daemon(lab: &Lab, host: &str) -> anyhow::Result<()> {
-    lab.on(host, &["systemctl", "kill", "--kill-whom=main", "--signal=KILL", "leasehold"]).map(drop)
-}
-
-/// What apt does at an upgrade, with a package whose version is higher.
-fn upgrade(lab: &Lab, host: &str) -> anyhow::Result<()> {
-    lab.put(&super::site::package(&["--next"])?, host, "/root/next.deb")?;
-    lab.on(host, &["dpkg", "--install", "/root/next.deb"])?;
-    let version = lab.on(host, &["dpkg-query", "--show", "--showformat=${Version}", "leasehold"])?;
-    ensure!(version.ends_with("+next"), "{version} is installed");
-    Ok(())
-}
-
-/// The old daemon stays: while none runs, nothing renews the lease.
-fn refused_upgrade(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    const FILE: &str = "/etc/leasehold/leasehold.toml";
-    let (daemon, begun) = (lab.daemon(primary)?, token(lab)?);
-    lab.on(primary, &["cp", "--archive", FILE, "/root/right.toml"])?;
-    lab.on(primary, &["sed", "-i", "1i nonsense = 1", FILE])?;
-    upgrade(lab, primary)?;
-    lab.on(primary, &["cp", "--archive", "/root/right.toml", FILE])?;
-    ensure!(lab.daemon(primary)? == daemon, "the daemon was replaced by one that does not start");
-    lab.until_whole()?;
-    ensure!(token(lab)? == begun, "the token has changed");
-    Ok(())
-}
-
-/// Another daemon on this host, and nobody notices: the same process of the service writes on under the same token, no
-/// node was presumed lost, and nothing was fenced.
-fn undisturbed(lab: &mut Lab, host: &str, act: impl FnOnce(&Lab, &str) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let daemon = lab.daemon(host)?;
-    lab.ledger.take(Duration::ZERO);
-    let begun = lab.ledger.lines.len() - 1;
-    let before = lab.ledger.lines[begun].clone();
-    let fault = Moment::now();
-    act(lab, host)?;
-    lab.until("another daemon", |lab| lab.daemon(host).ok().filter(|now| *now != daemon && now.trim() != "0"))?;
-    lab.until_whole()?;
-    let settled = lab.ledger.lines.len();
-    lab.until("the service writes on", |lab| (lab.ledger.lines.len() > settled + 10).then_some(()))?;
-    let other = lab.ledger.lines[begun..]
-        .iter()
-        .find(|line| (line.token, &line.node, line.pid) != (before.token, &before.node, before.pid));
-    ensure!(other.is_none(), "{before:?} was followed by {other:?}\n{}", lab.described());
-    for host in HOSTS {
-        let alarmed = lab.decisions(host).into_iter().find(|decision| {
-            fault.is_before(decision.at)
-                && ["peer-lost", "attempt-started", "demoting"].contains(&decision.kind.as_str())
-        });
-        ensure!(alarmed.is_none(), "{host}: {alarmed:?}");
-    }
-    println!("    longest pause between two writes: {}", lab.ledger.longest_gap(begun));
-    Ok(())
-}
-
-fn token(lab: &Lab) -> anyhow::Result<u64> {
+pub fn token(lab: &Lab) -> anyhow::Result<u64> {
     Ok(lab.ledger.last().context("nothing was ever written")?.token)
 }
 
-/// Until the other node serves, which a fault at this moment leads to.
-fn taken_over(
+/// The same token as before: nobody was promoted.
+pub fn nobody_promoted(lab: &Lab, since: u64) -> anyhow::Result<()> {
+    let now = token(lab)?;
+    ensure!(now == since, "the token has changed from {since} to {now}: {}", lab.described());
+    Ok(())
+}
+
+/// Until the other node serves, which a fault at this moment leads to: within what `explain` promises.
+pub fn taken_over(
     lab: &mut Lab,
     name: &'static str,
     primary: &str,
     fault: impl FnOnce(&Lab) -> anyhow::Result<()>,
 ) -> anyhow::Result<Failover> {
-    let token = token(lab)?;
+    let (token, late) = (token(lab)?, promise::lateness());
     let moment = Moment::now();
     fault(lab)?;
     let survivor = peer_of(primary);
     let first = lab.until_serves(survivor, token)?;
-    Ok(Failover::measure(name, moment, lab, survivor, &first))
+    let failover = Failover::measure(name, moment, lab, survivor, &first);
+    let late = promise::lateness().minus(late);
+    promise::kept("the take-over", failover.total, lab.promise.served, late)?;
+    if let Some(began) = failover.began() {
+        promise::kept("the take-over up to the start of the service", began, lab.promise.begins, late)?;
+    }
+    Ok(failover)
 }
 
-fn proof_is(lab: &Lab, host: &str, wanted: ProofKind) -> anyhow::Result<()> {
+pub fn proof_is(lab: &Lab, host: &str, wanted: ProofKind) -> anyhow::Result<()> {
     let proof = lab.status(host).and_then(|status| status.last_proof).context("a promotion has a proof")?;
     ensure!(proof.kind == wanted, "{host} was promoted by {proof:?}");
     Ok(())
 }
 
-fn stop_primary(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let stop = |lab: &Lab| lab.on(primary, &["systemctl", "stop", "leasehold"]).map(drop);
-    times.push(taken_over(lab, "stop of the primary's daemon", primary, stop)?);
-    proof_is(lab, peer_of(primary), ProofKind::Released)?;
-    lab.on(primary, &["systemctl", "start", "leasehold"])?;
-    lab.until_whole().map(drop)
-}
-
-fn stop_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let (standby, begun) = (peer_of(primary), token(lab)?);
-    lab.on(standby, &["systemctl", "stop", "leasehold"])?;
-    lab.until("the primary acts alone", |lab| {
-        lab.status(primary).filter(|status| status.lease.kind == LeaseKind::Sole)
-    })?;
-    lab.on(standby, &["systemctl", "start", "leasehold"])?;
-    lab.until_whole()?;
-    ensure!(token(lab)? == begun, "the token has changed");
-    Ok(())
-}
-
-fn rebooted(lab: &mut Lab, host: &str, leader: Option<u32>) -> anyhow::Result<()> {
-    lab.until("another boot", |lab| lab.leader(host).filter(|now| Some(*now) != leader && lab.status(host).is_some()))?;
-    Ok(())
-}
-
-fn reboot_primary(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let leader = lab.leader(primary);
-    let reboot = |lab: &Lab| lab.on(primary, &["systemctl", "reboot"]).map(drop);
-    times.push(taken_over(lab, "reboot of the primary", primary, reboot)?);
-    proof_is(lab, peer_of(primary), ProofKind::Released)?;
-    rebooted(lab, primary, leader)
-}
-
-fn reboot_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let (standby, begun) = (peer_of(primary), token(lab)?);
-    let leader = lab.leader(standby);
-    lab.on(standby, &["systemctl", "reboot"])?;
-    rebooted(lab, standby, leader)?;
-    lab.until_whole()?;
-    ensure!(token(lab)? == begun, "the token has changed");
-    Ok(())
-}
-
-fn power_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let cut = |lab: &Lab| lab.power(primary, "off").map(drop);
-    times.push(taken_over(lab, "power cut of the primary", primary, cut)?);
-    proof_is(lab, peer_of(primary), ProofKind::Fenced)
-}
-
-/// Its BMC reads "on" until the standby has switched it off.
-fn freeze(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    times.push(taken_over(lab, "freeze of the primary's kernel", primary, |lab| lab.freeze(primary))?);
-    proof_is(lab, peer_of(primary), ProofKind::Fenced)?;
-    ensure!(!lab.is_on(primary)?, "{primary} was not switched off");
-    Ok(())
-}
-
-fn power_cut_of_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let begun = token(lab)?;
-    lab.power(peer_of(primary), "off")?;
-    lab.until("the primary acts alone", |lab| {
-        lab.status(primary).filter(|status| status.lease.kind == LeaseKind::Sole)
-    })?;
-    ensure!(token(lab)? == begun, "the token has changed");
-    Ok(())
-}
-
-fn one_link_cut(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let begun = token(lab)?;
-    lab.cable(primary, "eth0", "down")?;
-    lab.until("the loss of the link is seen", |lab| {
-        let links = lab.status(primary)?.links;
-        links.iter().any(|link| link.flow != Flow::Both).then_some(())
-    })?;
-    ensure!(token(lab)? == begun, "the token has changed");
-    ensure!(HOSTS.into_iter().all(|host| lab.is_on(host).unwrap_or_default()), "a node was fenced");
-    Ok(())
-}
-
-/// Both live and neither hears the other: exactly one is switched off, and the other one serves.
-fn both_links_cut(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
-    ["eth0", "eth1"].into_iter().try_for_each(|interface| lab.cable(primary, interface, "down"))?;
-    one_survives(lab)
-}
-
-fn one_survives(lab: &mut Lab) -> anyhow::Result<()> {
-    let off = lab.until("one is fenced", |lab| HOSTS.into_iter().find(|host| matches!(lab.is_on(host), Ok(false))))?;
-    let survivor = peer_of(off);
-    lab.until("the other one serves", |lab| lab.status(survivor).filter(|status| status.me.role == Role::Primary))?;
-    let written = lab.ledger.lines.len();
-    lab.until("it writes", |lab| lab.ledger.lines[written..].iter().any(|line| line.node == survivor).then_some(()))?;
-    ensure!(lab.is_on(survivor)?, "both were fenced");
-    println!("    {off} was fenced");
-    Ok(())
-}
-
-/// One direction fails, on both links. Whatever is decided, the service goes on, and the pair is whole once it hears.
-fn deaf(lab: &mut Lab, host: &'static str) -> anyhow::Result<()> {
-    lab.deafen(host)?;
-    one_survives(lab)
-}
-
-/// Nothing can be proven: the service stays down and the standby says why, until an operator has looked.
-fn all_networks_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let (standby, begun) = (peer_of(primary), token(lab)?);
-    ["eth0", "eth1"].into_iter().try_for_each(|interface| lab.cable(primary, interface, "down"))?;
-    HOSTS.into_iter().try_for_each(|host| lab.cable(host, "eth2", "down"))?;
-    let reason =
-        lab.until("the standby is blocked", |lab| lab.status(standby)?.blocked.map(|blocked| blocked.reason))?;
-    lab.until("the primary has stopped by itself", |lab| {
-        lab.status(primary).filter(|status| status.me.token.is_none())
-    })?;
-    let last = token(lab)?;
-    ensure!(last == begun, "somebody serves under token {last}: {}", lab.described());
-    println!("    blocked: {}", reason.text);
-    lab.power(primary, "off")?;
-    let confirm =
-        |lab: &Lab| lab.on(standby, &["leasehold", "confirm-fenced", "--yes-i-have-seen-it-off", primary]).map(drop);
-    times.push(taken_over(lab, "an operator's confirmation", primary, confirm)?);
-    proof_is(lab, standby, ProofKind::Confirmed)
-}
-
-fn power_cut_of_both(lab: &mut Lab, order: [&'static str; 2]) -> anyhow::Result<()> {
-    let begun = token(lab)?;
-    HOSTS.into_iter().try_for_each(|host| lab.power(host, "off").map(drop))?;
-    order.into_iter().try_for_each(|host| lab.power_on(host))?;
-    lab.until_whole()?;
-    lab.until("the service is back", |lab| token(lab).ok().filter(|token| *token > begun))?;
-    Ok(())
-}
-
-/// A removal hands over first; what is installed again finds the configuration where it was.
-fn remove_and_reinstall(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let remove = |lab: &Lab| lab.on(primary, &["apt-get", "-qq", "-y", "remove", "leasehold"]).map(drop);
-    times.push(taken_over(lab, "removal of the primary's package", primary, remove)?);
-    lab.put(&super::site::package(&[])?, primary, "/root/again.deb")?;
-    lab.on(primary, &["apt-get", "-qq", "-y", "install", "/root/again.deb"])?;
-    lab.on(primary, &["systemctl", "--quiet", "enable", "--now", "leasehold"])?;
-    lab.until_whole().map(drop)
+/// `leasehold why` on this host says each of these, in this order, since the moment.
+pub fn tells(lab: &mut Lab, host: &str, since: Moment, words: &[&str]) -> anyhow::Result<()> {
+    let told = |lab: &Lab| -> Vec<String> {
+        let decisions = lab.decisions(host).into_iter().filter(|decision| since.is_before(decision.at));
+        decisions.map(|decision| decision.text).collect()
+    };
+    let in_order = |told: Vec<String>| {
+        let mut left = told.iter();
+        words.iter().all(|word| left.any(|text| text.contains(word)))
+    };
+    let found = lab.until(&format!("`why` on {host} says {words:?}"), |lab| in_order(told(lab)).then_some(()));
+    found.with_context(|| format!("it says {:#?}", told(lab)))
 }

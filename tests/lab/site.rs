@@ -10,12 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use leasehold::cli::demo::history::Line;
-use leasehold::control::{Answer, Client, Decision, Op, ResourceState, Role, Status, Verdict};
+use leasehold::control::{Answer, Client, Decision, LeaseKind, Op, ResourceState, Role, Status, Verdict};
 use leasehold::core::Span;
 use leasehold::os::clock;
 
 use super::ledger::Ledger;
+use super::promise::Promise;
+use super::witness::Witness;
 
+/// Where the clients find the service.
+pub const SERVICE_ADDRESS: &str = "192.0.2.50";
 pub const HOSTS: [&str; 2] = ["heron", "plover"];
 /// Far beyond what any step takes, also on a machine that does much else.
 pub const PATIENCE: Span = Span::from_secs(90);
@@ -30,7 +34,11 @@ static COUNTER: AtomicU32 = AtomicU32::new(0);
 pub struct Lab {
     name: String,
     state: PathBuf,
+    pub site: &'static str,
     pub ledger: Ledger,
+    pub witness: Witness,
+    /// By the configuration's own arithmetic; zero before it is installed.
+    pub promise: Promise,
 }
 
 pub fn peer_of(host: &str) -> &'static str {
@@ -39,24 +47,41 @@ pub fn peer_of(host: &str) -> &'static str {
 
 impl Lab {
     /// Two hosts that have booted and know nothing of leasehold yet.
-    pub fn up() -> anyhow::Result<Lab> {
+    pub fn up(site: &'static str) -> anyhow::Result<Lab> {
         let name = format!("t{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         let owner = std::process::id().to_string();
-        script("up", &["--lab", &name, "--owner", &owner, "--bare"])?;
+        script("up", &["--lab", &name, "--site", site, "--owner", &owner, "--bare"])?;
         let state = project().join("target/lab/run").join(&name);
-        let ledger = Ledger::follow(&state.join("shared/history"));
-        Ok(Lab { name, state, ledger })
+        let history = state.join("shared/history");
+        let ledger = if site == "iscsi" { Ledger::follow_disk(&history) } else { Ledger::follow(&history) };
+        let witness = Witness::start(&format!("leasehold-{name}-client"), state.join("witness"))?;
+        Ok(Lab { name, state, site, ledger, witness, promise: Promise::default() })
     }
 
     /// From the package to a pair that was told to start.
-    pub fn install(&self, package: &Path) -> anyhow::Result<()> {
-        script("install", &[&self.name, &package.to_string_lossy()]).map(drop)
+    pub fn install(&mut self, package: &Path) -> anyhow::Result<()> {
+        script("install", &[&self.name, &package.to_string_lossy()])?;
+        let explained = self.on(HOSTS[0], &["leasehold", "explain", "--json", "/etc/leasehold/leasehold.toml"])?;
+        self.promise = Promise::read(&explained)?;
+        Ok(())
     }
 
     /// Copies a file to a host.
     pub fn put(&self, file: &Path, host: &str, to: &str) -> anyhow::Result<()> {
         let target = format!("{}{to}", self.state.join(host).join("root").display());
         std::fs::copy(file, &target).with_context(|| target).map(drop)
+    }
+
+    /// Writes a file on a host, with the folder that it lies in.
+    pub fn write(&self, host: &str, file: &str, text: &str) -> anyhow::Result<()> {
+        let file = PathBuf::from(format!("{}{file}", self.state.join(host).join("root").display()));
+        std::fs::create_dir_all(file.parent().context("a file lies in a folder")?)?;
+        std::fs::write(&file, text).with_context(|| file.display().to_string())
+    }
+
+    /// What becomes of the disk under a host's state directory.
+    pub fn disk(&self, host: &str, what: &str) -> anyhow::Result<()> {
+        script("disk", &[&self.name, host, what]).map(drop)
     }
 
     /// Runs a command on a host, as its operator; gives what it prints.
@@ -82,11 +107,48 @@ impl Lab {
         self.on("net", &[&client[..], &[&password.to_string_lossy(), "chassis", "power", "on"]].concat()).map(drop)
     }
 
-    /// All processes of a host stand still, the kernel's own way; nothing of them sees it.
-    pub fn freeze(&self, host: &str) -> anyhow::Result<()> {
+    /// All processes of a host stand still, the kernel's own way, and nothing of them sees it. Its kernel is this machine's
+    /// and goes on, so that its cables are made to carry nothing out.
+    pub fn freeze(&self, host: &str, frozen: bool) -> anyhow::Result<()> {
         let tree = if Path::new("/sys/fs/cgroup/unified").exists() { "unified/" } else { "" };
         let file = format!("/sys/fs/cgroup/{tree}leasehold-{}-{host}/cgroup.freeze", self.name);
-        std::fs::write(&file, "1").context(file)
+        if frozen {
+            self.mute(host, true)?;
+            std::fs::write(&file, "1").context(file)
+        } else {
+            std::fs::write(&file, "0").context(file)?;
+            self.mute(host, false)
+        }
+    }
+
+    fn mute(&self, host: &str, mute: bool) -> anyhow::Result<()> {
+        let ports = ["eth0", "eth1", "eth2"].map(|interface| format!("\"{host}-{interface}\"")).join(", ");
+        let rules = format!(
+            "add table netdev mute-{host}
+            add chain netdev mute-{host} out {{ type filter hook ingress devices = {{ {ports} }} priority 0; policy drop; }}"
+        );
+        let rules = if mute { rules } else { format!("delete table netdev mute-{host}") };
+        self.on("net", &["nft", &rules]).map(drop)
+    }
+
+    /// Both hosts reach the clients and the fence network, and neither reaches the other.
+    pub fn part(&self, parted: bool) -> anyhow::Result<()> {
+        let state = if parted { "on" } else { "off" };
+        let ports = HOSTS.into_iter().flat_map(|host| [format!("{host}-eth0"), format!("{host}-eth1")]);
+        let mut commands = ports.map(|port| format!("link set {port} type bridge_slave isolated {state}"));
+        commands.try_for_each(|command| {
+            let words: Vec<&str> = ["ip"].into_iter().chain(command.split(' ')).collect();
+            self.on("net", &words).map(drop)
+        })
+    }
+
+    /// Lets time pass while it takes what is written.
+    pub fn pause(&mut self, time: Duration) {
+        let (begun, time) = (clock::now(), Span(time.as_nanos() as u64));
+        while clock::now().since(begun) < time {
+            let left = time.minus(clock::now().since(begun));
+            self.ledger.take(Duration::from_nanos(left.0).min(LOOK));
+        }
     }
 
     /// Pulls or plugs the cable of an interface.
@@ -103,15 +165,21 @@ impl Lab {
     }
 
     fn in_network_of(&self, host: &str, command: &[&str]) -> anyhow::Result<String> {
-        let space = format!("--net=/run/netns/leasehold-{}-{host}", self.name);
-        output(Command::new("nsenter").arg(space).arg("--").args(command))
+        in_network(&self.namespace(host), command)
+    }
+
+    /// The network namespace of a host, or of the client.
+    pub fn namespace(&self, host: &str) -> String {
+        format!("leasehold-{}-{host}", self.name)
     }
 
     /// All cables are in, all hosts are on, and the pair is whole: gives the primary.
     pub fn mend(&mut self) -> anyhow::Result<&'static str> {
+        self.part(false)?;
         for host in HOSTS {
             ["eth0", "eth1", "eth2"].into_iter().try_for_each(|interface| self.cable(host, interface, "up"))?;
             // Where there is no such table, there is nothing to take away.
+            let _ = self.mute(host, false);
             let _ = self.in_network_of(host, &["nft", "delete table netdev deaf"]);
         }
         self.until("the pair is whole again", |lab| {
@@ -175,6 +243,19 @@ impl Lab {
         self.until("the pair is whole", |lab| lab.whole())
     }
 
+    /// Until the service writes on.
+    pub fn until_written(&mut self) -> anyhow::Result<()> {
+        let written = self.ledger.lines.len();
+        self.until("the service writes", |lab| (lab.ledger.lines.len() > written + 10).then_some(()))
+    }
+
+    /// Until this node is a primary that acts without a lease.
+    pub fn until_sole(&mut self, host: &str) -> anyhow::Result<()> {
+        self.until(&format!("{host} acts alone"), |lab| {
+            lab.status(host).filter(|status| status.lease.kind == LeaseKind::Sole).map(drop)
+        })
+    }
+
     /// Until the service writes on this host under a token above `token`: the first line of it.
     pub fn until_serves(&mut self, host: &str, token: u64) -> anyhow::Result<Line> {
         let what = format!("{host} serves above token {token}");
@@ -208,6 +289,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        self.witness.end();
         if let Err(error) = script("down", &[&self.name]) {
             eprintln!("the laboratory {} is left over: {error:#}", self.name);
         }
@@ -219,6 +301,11 @@ pub fn package(options: &[&str]) -> anyhow::Result<PathBuf> {
     let binary = ["--binary", env!("CARGO_BIN_EXE_leasehold")];
     let told = script("package.sh", &[&binary[..], options].concat())?;
     Ok(told.trim().into())
+}
+
+/// Runs a program of this machine in a network namespace.
+pub fn in_network(namespace: &str, command: &[&str]) -> anyhow::Result<String> {
+    output(Command::new("nsenter").arg(format!("--net=/run/netns/{namespace}")).arg("--").args(command))
 }
 
 fn project() -> &'static Path {

@@ -36,12 +36,15 @@ pub enum Source {
         timeline: u32,
         /// The timeline of its control data: behind `timeline` until the first checkpoint after a promotion.
         checkpointed: u32,
-        /// How it treats this node; empty when this node does not stream from it.
+        /// How it treats this node; empty when this node does not stream from it, [`HIDDEN`] when it does not tell.
         sync: String,
         /// How long what it writes takes to be replayed here.
         replay_lag: Span,
     },
 }
+
+/// A server shows how it treats a standby only to roles with `pg_read_all_stats`, whoever the standby is.
+const HIDDEN: &str = "hidden";
 
 /// What this node's readiness rests on while the primary does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +78,8 @@ pub async fn source(tools: &Tools) -> Result<Source, NoAnswer> {
          case when pg_is_in_recovery() then 0 else \
          ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end, \
          (select timeline_id from pg_control_checkpoint()), \
-         coalesce((select sync_state {of_node} and state = 'streaming' limit 1), ''), \
+         coalesce((select case when state is null then '{HIDDEN}' when state = 'streaming' then sync_state end \
+         {of_node} limit 1), ''), \
          coalesce((select (extract(epoch from replay_lag) * 1000)::bigint {of_node} limit 1), 0)"
     );
     let rows = tools.ask(At::Peer, &[&question], THERE).await?;
@@ -110,6 +114,11 @@ pub fn keeps_up(me: &Replica, source: &Source, limits: Limits, peer: &str) -> Re
     };
     if !me.streams || sync.is_empty() {
         return Err(format!("its server does not stream from {peer}; its log says why"));
+    }
+    if sync == HIDDEN {
+        return Err(format!(
+            "the server of {peer} does not tell how it treats this node: `grant pg_read_all_stats to` the replication user there"
+        ));
     }
     if me.timeline != *timeline {
         return Err(format!("its server receives timeline {}, and {peer} writes {timeline}", me.timeline));
@@ -177,6 +186,7 @@ mod tests {
         assert!(why_not(ME, &writes(1001, "sync")).contains("101 bytes behind"));
         assert!(why_not(ME, &writes(900, "async")).contains("does not wait"));
         assert!(why_not(ME, &writes(900, "")).contains("does not stream"));
+        assert!(why_not(ME, &writes(900, HIDDEN)).contains("grant pg_read_all_stats"));
         assert!(why_not(ME, &Source::Recovers).contains("no primary"));
         assert!(why_not(Replica { streams: false, ..ME }, &writes(900, "sync")).contains("does not stream"));
         assert!(why_not(Replica { timeline: 1, ..ME }, &writes(900, "sync")).contains("timeline 1"));
