@@ -1,20 +1,22 @@
 //! The public picture of this node: the core's snapshot, the links, and what the loop remembers for people.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::config::Config;
 use crate::control::{
     self, Alarm, Blocked, CanFailOver, Clients, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease,
-    LeaseKind, Me, Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said, Stalls, Verdict,
-    Version,
+    LeaseKind, Me, Peer, Progress, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said,
+    Stalls, Verdict, Version,
 };
 use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
 use crate::fence::{self, journal::News};
 use crate::os::clock;
 use crate::os::links::Link;
 use crate::os::stall::StallMeter;
+use crate::resource::{self, Group};
 
 use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
@@ -35,6 +37,8 @@ pub struct Picture {
     started: Instant,
     version: Version,
     resources: Vec<Resource>,
+    /// Says what they are doing now.
+    group: Arc<Group>,
     evidence: Vec<Evidence>,
     proof: Option<Proof>,
     drills: Drills,
@@ -53,10 +57,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub fn new(config: Config, me: NodeId, version: Version, past: Past, now: Instant) -> Picture {
+    pub fn new(config: Config, me: NodeId, version: Version, group: Arc<Group>, past: Past, now: Instant) -> Picture {
         let state = ResourceState::Stopped;
-        let resources =
-            config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
+        let unknown = |name: &String| Resource { name: name.clone(), state, detail: None, progress: None };
+        let resources = config.resources.iter().map(|r| unknown(&r.name)).collect();
         let drills = Drills::load(&config.paths.state);
         let proofs = Proofs::new(&config, me, now);
         Picture {
@@ -68,6 +72,7 @@ impl Picture {
             started: now,
             version,
             resources,
+            group,
             evidence: Vec::new(),
             proof: None,
             drills,
@@ -237,7 +242,7 @@ impl Picture {
             incident: self.incident(&status),
             frozen: status.frozen,
             alarms: self.alarms.clone(),
-            resources: self.resources.clone(),
+            resources: self.resources(),
             clients: self.clients.clone(),
             links: self.links(beats, now),
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
@@ -405,6 +410,12 @@ impl Picture {
         }
     }
 
+    fn resources(&self) -> Vec<Resource> {
+        let mut doing: BTreeMap<String, resource::Progress> = self.group.progress().into_iter().collect();
+        let with_progress = |r: &Resource| Resource { progress: doing.remove(&r.name).map(shown), ..r.clone() };
+        self.resources.iter().map(with_progress).collect()
+    }
+
     fn record(&self, status: &Status, now: Instant) -> Record {
         let state = match status {
             Status { record_failed: true, .. } => RecordState::Unwritable,
@@ -433,6 +444,16 @@ impl Picture {
             allowed_ms: allowed.as_ms(),
             long: meter.longer_than(allowed.half()),
         }
+    }
+}
+
+fn shown(progress: resource::Progress) -> Progress {
+    Progress {
+        text: progress.to_string(),
+        step: progress.step.map(str::to_owned),
+        percent: progress.done.map(|done| done.percent),
+        done_bytes: progress.done.map(|done| done.done_bytes),
+        total_bytes: progress.done.map(|done| done.total_bytes),
     }
 }
 

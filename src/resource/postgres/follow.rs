@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::super::ResourceError;
+use super::super::{Progress, ResourceError};
 use super::mark::{Mark, Past};
 use super::replication;
 use super::tools::{At, literal};
@@ -63,7 +63,7 @@ impl Half {
                     if self.told().as_ref() != Some(&what) {
                         tracing::info!(resource = self.tools.resource, "does not follow yet: {what}");
                     }
-                    self.tell(what);
+                    self.tell(Progress::step("wait", what));
                 }
             }
             sleep(pause).await;
@@ -101,7 +101,7 @@ impl Half {
             }
             self.server.stop(self.stop_timeout).await?;
         }
-        self.tell("starts its server as a standby");
+        self.tell(Progress::step("start", "starts its server as a standby"));
         self.server.start(&self.settings()?).await?;
         self.until_recovering().await
     }
@@ -127,7 +127,7 @@ impl Half {
             match answer {
                 Ok(answer) if answer == "t" => return self.drop_own_slot().await,
                 Ok(_) => return self.end_usurper().await,
-                Err(no) => self.tell(format!("starts its server as a standby: {no}")),
+                Err(no) => self.tell(Progress::step("start", format!("starts its server as a standby: {no}"))),
             }
             sleep(POLL).await;
         }
@@ -162,8 +162,10 @@ impl Half {
             loop {
                 match replication::replica(&self.tools).await {
                     Ok(me) if me.streams => return,
-                    Ok(me) => self.tell(format!("waits for WAL of {peer} after {} bytes", me.received)),
-                    Err(no) => self.tell(format!("its server does not answer: {no}")),
+                    Ok(_) => {
+                        self.tell(Progress::step("stream", format!("its server runs and waits for WAL of {peer}")))
+                    }
+                    Err(no) => self.tell(Progress::step("stream", format!("its server does not answer: {no}"))),
                 }
                 sleep(POLL).await;
             }

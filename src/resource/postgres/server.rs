@@ -41,7 +41,8 @@ const LAST_LINES: Duration = Duration::from_millis(300);
 /// One setting on the server's command line, where it outranks every file.
 pub type Setting = (&'static str, String);
 
-/// How the server's processes come and go: below this daemon ([`Direct`]), or as a unit of the service manager.
+/// How the server's processes come and go: below this daemon ([`Direct`]), or as a unit of the service manager
+/// ([`super::by_unit::ByUnit`]).
 pub trait Server: Send + Sync + std::fmt::Debug {
     /// Returns when the process runs, long before it accepts connections. What a dropped call leaves, `stop` finds.
     fn start<'a>(&'a self, settings: &'a [Setting]) -> Pending<'a, Result<(), ResourceError>>;
@@ -60,6 +61,9 @@ pub trait Server: Send + Sync + std::fmt::Debug {
 
     /// Completes when the main process of a started or adopted server has ended, with how.
     fn ended(&self) -> Pending<'_, String>;
+
+    /// Whether it could be run from here, and by nobody else.
+    fn fitness(&self) -> Pending<'_, Result<(), ResourceError>>;
 }
 
 /// In a process group, and where there is one a control group, of its own.
@@ -334,6 +338,10 @@ impl Server for Direct {
 
     fn ended(&self) -> Pending<'_, String> {
         Box::pin(self.until_ended())
+    }
+
+    fn fitness(&self) -> Pending<'_, Result<(), ResourceError>> {
+        Box::pin(async { Ok(()) })
     }
 }
 
