@@ -1,5 +1,7 @@
 //! Resources of kind `postgres` with real servers of PostgreSQL 15 (casebook C28, C29, C31).
 
+#[path = "postgres/alone.rs"]
+mod alone;
 #[path = "postgres/by_unit.rs"]
 mod by_unit;
 #[path = "postgres/loss.rs"]

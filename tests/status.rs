@@ -9,8 +9,8 @@ use std::path::Path;
 
 use leasehold::cli::status::{Level, findings, render};
 use leasehold::control::{
-    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Progress, Reason, RecordState, Rejecting,
-    ResourceState, Role, Standing, Status, Verdict,
+    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Progress, Reason, RecordState,
+    Rejecting, ResourceState, Role, Standing, Status, Verdict,
 };
 
 use fixture::{at, evidence, healthy};

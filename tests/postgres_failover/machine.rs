@@ -37,9 +37,12 @@ impl Machine {
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
         let group = tree().join(segment.namespace(space));
         fs::create_dir(&group).unwrap();
+        let dead = "{ ip -n $m link set reef0 down; ip -n $m link set hb0 down; }";
         let off = format!(
-            "echo 1 > {0}/cgroup.kill; while grep -q 'populated 1' {0}/cgroup.events; do sleep 0.01; done; echo 0 > power",
-            group.display()
+            "m={1}; echo 1 > {0}/cgroup.kill; while grep -q 'populated 1' {0}/cgroup.events; do sleep 0.01; done; \
+             {dead} >/dev/null 2>&1; echo 0 > power",
+            group.display(),
+            segment.namespace(space)
         );
         let bmc = segment.inside(beside, || async { Bmc::start_with(&off, "echo 1 > power") });
         bmc.set_power(false);
@@ -54,8 +57,13 @@ impl Machine {
     pub fn switch_on(&mut self, segment: &Segment) {
         self.end_daemon();
         self.boots += 1;
-        let number = u32::from(self.space == "b") << 16 | self.boots;
-        let boot = format!("{number:08x}-0000-4000-8000-000000000000");
+        // A kernel that has just begun knows no addresses but its own.
+        let number = if self.space == "a" { 1 } else { 2 };
+        segment.ip(self.space, "addr flush dev reef0");
+        segment.ip(self.space, &format!("addr add 192.0.2.1{number}/24 dev reef0"));
+        ["reef0", "hb0"].iter().for_each(|name| drop(segment.ip(self.space, &format!("link set {name} up"))));
+        segment.settle(self.space);
+        let boot = format!("{:08x}-0000-4000-8000-000000000000", number << 16 | self.boots);
         let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.group.display());
         let mut command = Command::new("sh");

@@ -199,7 +199,6 @@ fn wire(segment: &Segment) {
     for (machine, last) in [("a", 1), ("b", 2)] {
         segment.ip(machine, &format!("addr add 198.51.100.{last}/24 dev hb0"));
         segment.ip(machine, "link set hb0 up");
-        segment.ip(machine, &format!("addr add 192.0.2.1{last}/24 dev reef0"));
     }
     segment.ip("c", "addr add 192.0.2.20/24 dev reef0");
 }

@@ -77,12 +77,14 @@ impl Half {
             Mark::Known(Past::Following) => {}
             Mark::None if self.is_signalled() => self.note(Past::Following).await?,
             Mark::Known(Past::Replacing) => self.take_place().await?,
-            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => self.rewind().await?,
+            // Long steps: boxed, since each would make room for the others in every future around them.
+            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => Box::pin(self.rewind()).await?,
             Mark::None | Mark::Known(Past::Acting { .. }) => {
-                self.replace(format!("there are no data in {}", self.tools.config.data_directory.display())).await?;
+                let why = format!("there are no data in {}", self.tools.config.data_directory.display());
+                Box::pin(self.replace(why)).await?;
             }
             Mark::Known(Past::Rewinding) | Mark::Unreadable(_) => {
-                self.replace(self.mark.forbids(&mark).unwrap_or_default()).await?;
+                Box::pin(self.replace(self.mark.forbids(&mark).unwrap_or_default())).await?;
             }
         }
         self.run_replica().await?;

@@ -169,7 +169,8 @@ impl Half {
 
     /// Whether this node could take over, or goes on serving.
     async fn could_serve(&self) -> Result<(), ResourceError> {
-        if let Some(why) = self.mark.forbids(&self.mark.load().await) {
+        let mark = self.mark.load().await;
+        if let Some(why) = self.mark.forbids(&mark) {
             let doing = self.progress().filter(|now| now.done.is_some()).map(|now| format!(" (now {now})"));
             return Err(self.tools.not_ready(format!("{why}{}", doing.unwrap_or_default())));
         }
@@ -178,6 +179,10 @@ impl Half {
             (Space::Full(told), _) | (Space::Low(told), false) => return Err(self.tools.not_ready(told)),
             (Space::Low(_) | Space::Enough, true) => return Ok(()),
             (Space::Enough, false) => {}
+        }
+        // Of a start that failed late, or a lone primary that was stopped: nobody has newer data.
+        if matches!(mark, Mark::Known(Past::Acting { .. })) && self.standing() == Standing::Sole {
+            return Ok(());
         }
         self.could_take_over().await.map_err(|why| self.tools.not_ready(why))
     }

@@ -59,7 +59,7 @@ impl Half {
         let Control { timeline: own, checkpoint: end, .. } = self.control().await?;
         if own == timeline {
             let why = format!("its data and the primary's are both of timeline {timeline}, and it is not its standby");
-            return self.replace(why).await;
+            return Box::pin(self.replace(why)).await;
         }
         self.keep_slot_there().await?;
         let fork = self.find_fork().await?;
@@ -72,7 +72,8 @@ impl Half {
         if let Err(why) = self.pg_rewind(&[], rewinding).await {
             tracing::error!(resource = self.tools.resource, why, "the rewind failed in the middle");
             let mark = self.mark.load().await;
-            return self.replace(format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default())).await;
+            let why = format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default());
+            return Box::pin(self.replace(why)).await;
         }
         self.restore_own_files(&self.tools.config.data_directory.clone()).await?;
         self.signal(&self.tools.config.data_directory.clone()).await?;
