@@ -75,7 +75,7 @@ pub fn healthy() -> Status {
             contact_ms: Some(46_900),
             ready_ms: Some(48_000),
         }),
-        record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None, progress: None },
+        record: Record { state: RecordState::Ok, writing_ms: None, slowest_ms: 12, detail: None },
         stalls: Stalls { longest_ms: 31, allowed_ms: 1000, long: 0 },
         stops: Stops { count: 3, last_ms: 1_200, longest_ms: 2_900, budget_ms: 10_000 },
         control: Figures { connections: 1, requests: 9, ..Figures::default() },
@@ -112,7 +112,7 @@ pub fn agent(name: &str, level: u32) -> Fencing {
 }
 
 fn resource(name: &str) -> Resource {
-    Resource { name: name.into(), state: ResourceState::Up, detail: None }
+    Resource { name: name.into(), state: ResourceState::Up, detail: None, progress: None }
 }
 
 pub fn link(name: &str, net: &str) -> Link {
