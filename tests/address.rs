@@ -266,7 +266,7 @@ fn a_removed_address_is_put_back_by_event_and_told() {
         }
         until("the count is told", || !vip.progress().is_empty()).await;
         let told = vip.progress();
-        assert!(told[0].1.contains("put back, 2 times"), "{told:?}");
+        assert!(told[0].1.text.contains("put back, 2 times"), "{told:?}");
         no_failure(&vip).await;
         down(&vip).await;
         assert!(!lab.has("a", VIP), "a stop is no removal to be mended");

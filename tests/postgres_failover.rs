@@ -52,7 +52,8 @@ fn begin(synchronous: &str) -> (Site, Clients, usize) {
     (site, clients, primary)
 }
 
-fn failover(site: &mut Site, clients: &Clients, fault: Fault, primary: usize) -> Failover {
+/// Strikes until the other node has taken over, and waits until the struck one is its standby. Gives the new primary.
+fn failover(site: &mut Site, clients: &Clients, fault: Fault, primary: usize) -> (Failover, usize) {
     let before = clients.count("address");
     site.until("rows are acknowledged", |_| clients.count("address") > before + 5);
     let token = site.token(primary).expect("a primary has a token");
@@ -65,11 +66,19 @@ fn failover(site: &mut Site, clients: &Clients, fault: Fault, primary: usize) ->
         site.outlast_term(primary, begun);
     }
     let mut first = None;
-    site.until(&format!("{fault:?}: the other node serves"), |_| {
+    site.until(&format!("{fault:?}: the other node serves"), |site| {
         first = clients.first_after("address", begun.0).filter(|ack| ack.token > token);
-        first.is_some()
+        first.is_some() || site.machines[1 - primary].is_off()
     });
-    let acked = leasehold::core::Instant(first.expect("it was found").acked_ns).since(begun);
+    if first.is_none() {
+        // In a partition both may shoot. The standby was too slow this time, and nothing has failed over.
+        assert_eq!(fault, Fault::Partition, "nobody else shoots the standby");
+        println!("{fault:?}: the primary has shot first");
+        site.mend();
+        let primary = site.until_whole("the pair is whole after a lost race");
+        return failover(site, clients, fault, primary);
+    }
+    let acked = leasehold::core::Instant(first.map_or(0, |ack| ack.acked_ns)).since(begun);
     let decisions = site.machines[1 - primary].decisions();
     let (served, parts) = times::read(&decisions, wall).expect("it says that it serves");
     if fault == Fault::Partition {
@@ -80,7 +89,7 @@ fn failover(site: &mut Site, clients: &Clients, fault: Fault, primary: usize) ->
     assert!(!site.has_address(primary), "one holder of the address");
     let failover = Failover { fault, served, acked, whole: clock::now().since(begun), parts };
     println!("{failover:?}");
-    failover
+    (failover, now)
 }
 
 #[test]
@@ -91,8 +100,9 @@ fn no_acknowledged_row_is_lost_in_any_failover_and_the_old_primary_comes_back() 
     let (mut site, clients, mut primary) = begin("preferred");
     let mut failovers = Vec::new();
     for round in 0..rounds() * FAULTS.len() {
-        failovers.push(failover(&mut site, &clients, FAULTS[round % FAULTS.len()], primary));
-        primary = 1 - primary;
+        let (failover, now) = failover(&mut site, &clients, FAULTS[round % FAULTS.len()], primary);
+        failovers.push(failover);
+        primary = now;
     }
     let before = clients.count("address");
     site.until("rows are acknowledged", |_| clients.count("address") > before);
@@ -102,7 +112,7 @@ fn no_acknowledged_row_is_lost_in_any_failover_and_the_old_primary_comes_back() 
     let wrong = rows::judge(&acks, &kept);
     assert!(wrong.is_empty(), "{wrong:#?}");
     let tokens: BTreeSet<u64> = acks.iter().map(|ack| ack.token).collect();
-    assert_eq!(tokens.len(), failovers.len() + 1, "rows under each primary: {tokens:?}");
+    assert!(tokens.len() > failovers.len(), "rows under each primary: {tokens:?}");
     let by_address = acks.iter().filter(|ack| ack.door == "address").count();
     let text = format!(
         "{}\n{} rows acknowledged, {by_address} of them through the address; lost: 0; acknowledged by a node after its \

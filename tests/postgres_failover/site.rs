@@ -172,9 +172,9 @@ impl Site {
              [[link]]\nname = \"lan\"\naddresses = {{ heron = \"192.0.2.11\", plover = \"192.0.2.12\" }}\n\
              [heartbeat]\ninterval = \"100ms\"\ndead_after = \"1s\"\n[lease]\npause = \"500ms\"\n\
              [guard]\nprocess = \"none\"\nwatchdog = \"none\"\nreset = \"200ms\"\n\
-             [fence]\nfirst = \"standby\"\nhead_start = \"500ms\"\n{agents}\
+             [fence]\nfirst = \"standby\"\nhead_start = \"2s\"\nprobe_interval = \"10s\"\n{agents}\
              [promote]\nstart_backoff = \"2s\"\n[join]\nwait = \"2s\"\n[leave]\ntimeout = \"2s\"\n\
-             [[resource]]\nname = \"db\"\nkind = \"postgres\"\nstart_timeout = \"60s\"\nstop_timeout = \"5s\"\n\
+             [[resource]]\nname = \"db\"\nkind = \"postgres\"\nstart_timeout = \"60s\"\nstop_timeout = \"3s\"\n\
              data_directory = \"{data}\"\nport = {PORT}\nsocket_directory = \"{socket}\"\nreplication_user = \"postgres\"\n\
              primary_conninfo = {{ heron = \"host=198.51.100.1 port={PORT}\", plover = \"host=198.51.100.2 port={PORT}\" }}\n\
              min_free_mb = 32\nsynchronous = \"{synchronous}\"\n\
