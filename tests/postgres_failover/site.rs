@@ -18,10 +18,13 @@ use rustix::process::Signal;
 use crate::machine::Machine;
 use crate::pg::{Lab, NAMES};
 use crate::rows::Door;
-use crate::segment::{Segment, eventually};
+use crate::segment::Segment;
 
 pub const ADDRESS: &str = "192.0.2.50";
 pub const PORT: u16 = 5432;
+/// Only for what hangs: on a machine that does much else a failover with its rejoin was seen to take a minute.
+const PATIENCE: Span = Span::from_secs(240);
+const LOOK: Duration = Duration::from_millis(10);
 /// What a partition drops: all that comes from the other node, by whichever way.
 const CUT: &str = "table inet partition { chain input { type filter hook input priority -10; \
                    ip saddr { 198.51.100.1, 198.51.100.2, 192.0.2.11, 192.0.2.12 } iifname != \"lo\" drop; }; }";
@@ -138,9 +141,12 @@ impl Site {
     }
 
     /// Fails with both nodes' stories.
-    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Site) -> bool) -> Duration {
-        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eventually(what, || holds(self))));
-        waited.unwrap_or_else(|_| panic!("never: {what}\n{}", self.story()))
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Site) -> bool) {
+        let begun = clock::now();
+        while !holds(self) {
+            assert!(clock::now().since(begun) < PATIENCE, "never: {what}\n{}", self.story());
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn story(&self) -> String {

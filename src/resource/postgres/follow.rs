@@ -191,7 +191,7 @@ impl Half {
                 Ok(answer) => answer == "t",
                 Err(_) => self.server.is_running().await.unwrap_or(true),
             };
-            if !is_well && let Err(error) = self.follow().await {
+            if !is_well && let Err(error) = Box::pin(self.follow()).await {
                 return tracing::error!(%error, "this node does not follow the primary any more");
             }
         }
