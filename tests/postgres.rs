@@ -1,9 +1,17 @@
 //! Resources of kind `postgres` with real servers of PostgreSQL 15 (casebook C28, C29, C31).
 
+#[path = "postgres/alone.rs"]
+mod alone;
+#[path = "postgres/by_unit.rs"]
+mod by_unit;
+#[path = "postgres/loss.rs"]
+mod loss;
 #[path = "common/need.rs"]
 mod need;
 #[path = "common/pg.rs"]
 mod pg;
+#[path = "common/systemd.rs"]
+mod systemd;
 
 use std::fs;
 use std::path::Path;
@@ -250,7 +258,7 @@ async fn a_rewind_that_the_primary_refuses_leaves_no_mark_and_is_tried_again() {
     heron.stop(&Context::idle("test")).await;
     let follow = async { heron.stand_by(&Context::idle("test")).await };
     let allow = async {
-        let told = || heron.progress().first().map(|(_, told)| told.clone()).unwrap_or_default();
+        let told = || heron.progress().first().map(|(_, told)| told.text.clone()).unwrap_or_default();
         until("the refusal is told", || told().contains("permission denied")).await;
         assert!(mark(&pair.lab, HERON).contains("acting"), "{}", mark(&pair.lab, HERON));
         fs::write(&allowed, "").unwrap();

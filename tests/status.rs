@@ -9,8 +9,8 @@ use std::path::Path;
 
 use leasehold::cli::status::{Level, findings, render};
 use leasehold::control::{
-    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Reason, RecordState, Rejecting,
-    ResourceState, Role, Standing, Status, Verdict,
+    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Progress, Reason, RecordState,
+    Rejecting, ResourceState, Role, Standing, Status, Verdict,
 };
 
 use fixture::{at, evidence, healthy};
@@ -87,6 +87,28 @@ fn a_standby_that_is_out_says_why() {
         Some("see this node's `ready` commands in the journal"),
     )]);
     golden("standby-out", &status);
+}
+
+/// The old primary comes back: which step, and how far.
+#[test]
+fn a_rejoin_shows_its_step_and_how_far_it_is() {
+    let mut status = from_standby();
+    status.me.standing = Standing::Out;
+    status.me.ready = false;
+    status.resources[0].name = "db".into();
+    status.resources[0].progress = Some(Progress {
+        step: Some("rewind".into()),
+        text: "rewinding its data, 41 % (38.0 of 92.0 MB)".into(),
+        percent: Some(41),
+        done_bytes: Some(38_912 << 10),
+        total_bytes: Some(94_208 << 10),
+    });
+    status.me.not_ready = Some("resource \"db\": this node could not run it: its server does not run".into());
+    status.can_fail_over = no(&[("this node's resources say that it could not serve", None)]);
+    golden("rejoin", &status);
+    let json = serde_json::to_value(&status).unwrap();
+    let progress = &json["resources"][0]["progress"];
+    assert_eq!((&progress["step"], &progress["percent"]), (&"rewind".into(), &41.into()));
 }
 
 #[test]

@@ -248,6 +248,21 @@ pub struct Resource {
     pub state: ResourceState,
     /// The newest line about it: why it failed, what it waits for.
     pub detail: Option<String>,
+    /// What it is doing now, of what takes long or must be known.
+    #[serde(default)]
+    pub progress: Option<Progress>,
+}
+
+/// One step of a rejoin, or the state of a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// One of several steps, by a stable name; null for a state.
+    pub step: Option<String>,
+    /// All of it in words, for people.
+    pub text: String,
+    pub percent: Option<u8>,
+    pub done_bytes: Option<u64>,
+    pub total_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

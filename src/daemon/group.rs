@@ -16,8 +16,9 @@ use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 use super::armed::Armed;
 use super::cut::Settled;
 use super::enforcer::Enforcer;
-use super::note::{Inbox, Note};
+use super::note::{Inbox, Note, Told};
 use super::past::Past;
+use super::readiness::{Readiness, Verdict};
 
 /// Pause between two tries of a stop that is stuck: the kernel needs time to end what SIGKILL has hit.
 const STUCK_PAUSE: Duration = Duration::from_millis(500);
@@ -31,7 +32,7 @@ const REPLICA_READY_EVERY: Duration = Duration::from_secs(1);
 const CUT_FIRST: Duration = Duration::from_millis(20);
 
 /// How soon a guard that does not stand is asked after again: it may be starting.
-const GUARD_EVERY: Duration = Duration::from_millis(100);
+pub(super) const GUARD_EVERY: Duration = Duration::from_millis(100);
 /// A guard that is restarted by the service manager is back within this.
 const GUARD_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -75,6 +76,10 @@ pub struct Executor {
     up: Option<(Epoch, Context)>,
     past: Past,
     cut: Settled,
+    /// What was last told of this node's readiness.
+    verdict: Arc<Verdict>,
+    /// Whether a resource here is a replica.
+    replicates: bool,
 }
 
 impl Executor {
@@ -93,7 +98,10 @@ impl Executor {
             ResourceKind::Postgres(_) => Some(REPLICA_READY_EVERY),
             ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) => None,
         });
+        let replicates = config.resources.iter().any(|r| matches!(r.kind, ResourceKind::Postgres(_)));
         Executor {
+            verdict: Arc::new(Verdict::new(inbox.clone())),
+            replicates,
             ready_every: intervals.min().unwrap_or(READY_EVERY),
             group,
             names: config.resources.iter().map(|r| r.name.clone()).collect(),
@@ -109,8 +117,8 @@ impl Executor {
 
     /// Takes orders until the loop ends. What runs then goes on running: the next daemon adopts it.
     pub async fn run(mut self, mut orders: UnboundedReceiver<GroupOrder>) {
-        let (past, inbox, enforcer) = (self.past.clone(), self.inbox.clone(), Arc::clone(&self.enforcer));
-        let readiness = Readiness { group: Arc::clone(&self.group), past, inbox, enforcer };
+        let (past, verdict, enforcer) = (self.past.clone(), Arc::clone(&self.verdict), Arc::clone(&self.enforcer));
+        let readiness = Readiness { group: Arc::clone(&self.group), past, verdict, enforcer };
         tokio::spawn(readiness.watch(self.ready_every));
         let group = Arc::clone(&self.group);
         loop {
@@ -155,7 +163,9 @@ impl Executor {
                 return teller.input(Input::ResourcesFailed(epoch));
             }
             lifted.wait().await;
-            match group.start(&context, &move || armed.may_continue(epoch)).await {
+            let started = group.start(&context, &move || armed.may_continue(epoch)).await;
+            teller.news(&group);
+            match started {
                 Ok(()) => teller.done(ResourceState::Up, Input::ResourcesStarted(epoch)),
                 Err(error) => {
                     tracing::error!(%error, "the resources did not start");
@@ -194,6 +204,9 @@ impl Executor {
     /// primary on the other node, until the next order.
     fn stop(&mut self, epoch: Epoch, reason: StopReason) {
         let was_up = self.up.take().is_some();
+        if was_up && self.replicates {
+            self.verdict.overrule("it is no primary any more, and does not follow yet".to_owned());
+        }
         let context = Context::idle(reason.to_string());
         let (group, teller, past) = (Arc::clone(&self.group), self.teller(), self.past.clone());
         let cut = self.cut.clone();
@@ -220,6 +233,7 @@ impl Executor {
                 measure_stop(&past, clock::now().since(begun), group.stop_budget().into()).await;
             }
             follow(&group, &context).await;
+            teller.news(&group);
         });
     }
 
@@ -296,58 +310,6 @@ async fn follow(group: &Group, context: &Context) {
     }
 }
 
-/// Whether this node could serve: its resources' word, and the memory of its last failure.
-struct Readiness {
-    group: Arc<Group>,
-    past: Past,
-    inbox: Inbox,
-    enforcer: Arc<Enforcer>,
-}
-
-impl Readiness {
-    /// Asks again and again, in a task of its own since an answer may take long, and tells only what has changed.
-    async fn watch(self, every: Duration) {
-        let mut told = None;
-        loop {
-            let why_not = self.why_not().await;
-            self.tell(&mut told, why_not);
-            let guarded = self.enforcer.stands(clock::now()).is_ok();
-            tokio::time::sleep(if guarded { every } else { GUARD_EVERY.min(every) }).await;
-        }
-    }
-
-    /// Only what has changed.
-    fn tell(&self, told: &mut Option<Option<String>>, why_not: Option<String>) {
-        if told.as_ref() == Some(&why_not) {
-            return;
-        }
-        match &why_not {
-            None => tracing::info!("this node is ready to serve"),
-            Some(why) => tracing::warn!("this node is not ready to serve: {why}"),
-        }
-        let _ = self.inbox.send(Note::NotReady(why_not.clone()));
-        if told.as_ref().is_none_or(|former| former.is_none() != why_not.is_none()) {
-            let _ = self.inbox.send(Note::Input(Input::Readiness(why_not.is_none())));
-        }
-        *told = Some(why_not);
-    }
-
-    async fn why_not(&self) -> Option<String> {
-        // Asked first: what follows runs commands, and is not worth that while no start is possible.
-        if let Err(why) = self.enforcer.stands(clock::now()) {
-            return Some(why);
-        }
-        if let Some(failed) = self.past.held_back(clock::wall()) {
-            let when = failed.at.strftime("%H:%M:%S UTC");
-            return Some(format!(
-                "{}, at {when}; it waits out service.flap_window, or `leasehold clear-alarms`",
-                failed.what
-            ));
-        }
-        self.group.readiness().await.err().map(|error| error.to_string())
-    }
-}
-
 /// Tells the loop what became of an act. The loop may have ended: then nobody listens, and that is fine.
 struct Teller {
     names: Vec<String>,
@@ -367,6 +329,12 @@ impl Teller {
 
     fn input(&self, input: Input) {
         let _ = self.inbox.send(Note::Input(input));
+    }
+
+    fn news(&self, group: &Group) {
+        for news in group.take_news() {
+            let _ = self.inbox.send(Note::Told(Told::new(news.severity, news.kind, news.text)));
+        }
     }
 
     fn done(&self, state: ResourceState, input: Input) {

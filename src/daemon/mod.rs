@@ -6,7 +6,7 @@
 //! | `fence-journal` | keeps what every fence attempt sent and read |
 //! | `cut` | `cut`: refuses and resets the clients, at once |
 //! | `record` | `persister`: writes and syncs the durable record |
-//! | `worker` | `fencer`, `prober` and `group`: agents and resources, and the control socket |
+//! | `worker` | `fencer`, `prober`, `group` and `readiness`: agents and resources, and the control socket |
 //! | `notify`, `log` | service manager and journal |
 
 mod armed;
@@ -26,6 +26,7 @@ mod persister;
 mod picture;
 mod prober;
 mod proofs;
+mod readiness;
 mod thinning;
 
 use std::path::PathBuf;
@@ -289,7 +290,7 @@ impl Parts {
         let enforcer = Arc::new(Enforcer::open(&self.config, boot, &remains, &farewells)?);
         let executor = Executor::new(
             &self.config,
-            group_of_node,
+            Arc::clone(&group_of_node),
             Arc::clone(&armed),
             Arc::clone(&enforcer),
             past.clone(),
@@ -342,7 +343,7 @@ impl Parts {
             group,
             journal: self.journal,
             notifier,
-            picture: Picture::new(self.config.clone(), self.me, self.version, past, clock::now()),
+            picture: Picture::new(self.config.clone(), self.me, self.version, group_of_node, past, clock::now()),
             thinning: Thinning::default(),
             known_peer,
             stalls: StallMeter::new(),

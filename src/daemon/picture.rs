@@ -1,14 +1,15 @@
 //! The public picture of this node: the core's snapshot, the links, and what the loop remembers for people.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::config::Config;
 use crate::control::{
     self, Alarm, Blocked, CanFailOver, Clients, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Late,
-    Lateness, Lease, LeaseKind, Me, Peer, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said,
-    Stalls, Verdict, Version,
+    Lateness, Lease, LeaseKind, Me, Peer, Progress, Proof, Reason, Record, RecordState, Rejecting, Resource,
+    ResourceState, Said, Stalls, Verdict, Version,
 };
 use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
 use crate::fence::{self, journal::News};
@@ -16,6 +17,7 @@ use crate::os::clock;
 use crate::os::links::Link;
 use crate::os::shared::Said as GuardSaid;
 use crate::os::stall::{self, StallMeter};
+use crate::resource::{self, Group};
 
 use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
@@ -36,6 +38,8 @@ pub struct Picture {
     started: Instant,
     version: Version,
     resources: Vec<Resource>,
+    /// Says what they are doing now.
+    group: Arc<Group>,
     evidence: Vec<Evidence>,
     proof: Option<Proof>,
     drills: Drills,
@@ -54,10 +58,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub fn new(config: Config, me: NodeId, version: Version, past: Past, now: Instant) -> Picture {
+    pub fn new(config: Config, me: NodeId, version: Version, group: Arc<Group>, past: Past, now: Instant) -> Picture {
         let state = ResourceState::Stopped;
-        let resources =
-            config.resources.iter().map(|r| Resource { name: r.name.clone(), state, detail: None }).collect();
+        let unknown = |name: &String| Resource { name: name.clone(), state, detail: None, progress: None };
+        let resources = config.resources.iter().map(|r| unknown(&r.name)).collect();
         let drills = Drills::load(&config.paths.state);
         let proofs = Proofs::new(&config, me, now);
         Picture {
@@ -69,6 +73,7 @@ impl Picture {
             started: now,
             version,
             resources,
+            group,
             evidence: Vec::new(),
             proof: None,
             drills,
@@ -238,7 +243,7 @@ impl Picture {
             incident: self.incident(&status),
             frozen: status.frozen,
             alarms: self.alarms.clone(),
-            resources: self.resources.clone(),
+            resources: self.resources(),
             clients: self.clients.clone(),
             links: self.links(beats, now),
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
@@ -426,6 +431,12 @@ impl Picture {
         }
     }
 
+    fn resources(&self) -> Vec<Resource> {
+        let mut doing: BTreeMap<String, resource::Progress> = self.group.progress().into_iter().collect();
+        let with_progress = |r: &Resource| Resource { progress: doing.remove(&r.name).map(shown), ..r.clone() };
+        self.resources.iter().map(with_progress).collect()
+    }
+
     fn record(&self, status: &Status, now: Instant) -> Record {
         let state = match status {
             Status { record_failed: true, .. } => RecordState::Unwritable,
@@ -476,6 +487,16 @@ fn lateness(since_start: stall::Stalls, last_hour: stall::Stalls) -> Lateness {
         Late { count, p50_us: us(p50), p99_9_us: us(p99_9), longest_us: us(longest) }
     };
     Lateness { since_start: late(since_start), last_hour: late(last_hour) }
+}
+
+fn shown(progress: resource::Progress) -> Progress {
+    Progress {
+        text: progress.to_string(),
+        step: progress.step.map(str::to_owned),
+        percent: progress.done.map(|done| done.percent),
+        done_bytes: progress.done.map(|done| done.done_bytes),
+        total_bytes: progress.done.map(|done| done.total_bytes),
+    }
 }
 
 /// Of an earlier life of this daemon: kind and token are in the record.

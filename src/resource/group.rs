@@ -18,7 +18,7 @@ use super::address::Address;
 use super::mount::Mount;
 use super::postgres::Postgres;
 use super::unit::Unit;
-use super::{Context, Exec, Failure, Remains, Resource, ResourceError};
+use super::{Context, Exec, Failure, News, Progress, Remains, Resource, ResourceError};
 
 /// The end of a stop.
 #[derive(Debug)]
@@ -173,9 +173,14 @@ impl Group {
     }
 
     /// What each resource is doing now, where that takes long.
-    pub fn progress(&self) -> Vec<(String, String)> {
+    pub fn progress(&self) -> Vec<(String, Progress)> {
         let told = |m: &Member| Some((m.resource.name().to_owned(), m.resource.progress()?));
         self.members.iter().filter_map(told).collect()
+    }
+
+    /// See [`Resource::take_news`].
+    pub fn take_news(&self) -> Vec<News> {
+        self.members.iter().flat_map(|m| m.resource.take_news()).collect()
     }
 
     /// Refuses and resets the clients at once, before anything stops.

@@ -18,6 +18,7 @@ mod mount;
 mod mounts;
 mod output;
 mod postgres;
+mod progress;
 mod search;
 mod stop;
 mod strikes;
@@ -29,13 +30,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::core::{ProofKind, Role, Standing, Token};
+use crate::core::{ProofKind, Role, Severity, Standing, Token};
 use crate::os::net::cut::Spec;
 use crate::process::{ProcessError, Untrusted};
 
 pub use exec::Exec;
 pub use group::{Group, MayContinue, Patience, StopResult};
 pub use mount::Mount;
+pub use postgres::Postgres;
+pub use progress::{Progress, Share};
 pub use unit::{Host, Unit};
 
 /// An answer that comes later.
@@ -99,9 +102,14 @@ pub trait Resource: Send + Sync + fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// What it is doing now, for people, where that takes long: "rewinding, 37 of 90 files".
-    fn progress(&self) -> Option<String> {
+    /// What it is doing now, where that takes long or must be known.
+    fn progress(&self) -> Option<Progress> {
         None
+    }
+
+    /// What belongs into the record of a failover, such as what was lost. Each is given out once.
+    fn take_news(&self) -> Vec<News> {
+        Vec::new()
     }
 
     /// Whether nothing of it is left here, by looking: at its processes, and for one of commands at its status command.
@@ -179,6 +187,15 @@ impl Remains {
             hidden: united(self.hidden, more.hidden),
         }
     }
+}
+
+/// Something that an operator should read beside the decisions of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    pub severity: Severity,
+    /// Stable name.
+    pub kind: &'static str,
+    pub text: String,
 }
 
 /// A resource that was up has failed for good.

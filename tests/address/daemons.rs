@@ -178,3 +178,46 @@ fn where_the_standby_has_no_carrier_either_nothing_moves_and_it_says_why() {
     println!("the primary without carrier: {} {}", status["me"]["role"], status["resources"]);
     assert!(primary.log().contains("reef0 has no carrier"), "it says why");
 }
+
+/// C32 C: a bond that comes long after the daemon. Its address stands for it.
+#[test]
+fn a_link_that_comes_late_is_used_as_soon_as_it_is_there() {
+    if !possible("a_link_that_comes_late_is_used_as_soon_as_it_is_there") {
+        return;
+    }
+    let lab = Segment::new(&["a", "b"]);
+    let nodes = pair(&lab, "");
+    lab.ip("a", "addr del 198.51.100.1/24 dev hb0");
+    let _daemons = [nodes[0].start(1), nodes[1].start(2)];
+    eventually("it says what its link lacks", || nodes[0].status()["links"][0]["send_error"].is_string());
+    assert_eq!(nodes[0].status()["me"]["role"], "joining");
+    lab.ip("a", "addr add 198.51.100.1/24 dev hb0");
+    until_whole(&nodes);
+    assert!(nodes[0].status()["links"][0]["send_error"].is_null());
+}
+
+/// C32 E: the directory of the record goes away in the middle of the stop.
+#[test]
+fn a_stop_ends_although_the_state_directory_is_gone() {
+    if !possible("a_stop_ends_although_the_state_directory_is_gone") {
+        return;
+    }
+    let lab = Segment::new(&["a", "b"]);
+    let nodes = pair(&lab, "");
+    let mut daemons = [nodes[0].start(1), nodes[1].start(2)];
+    let (primary, standby) = until_whole(&nodes);
+    let daemon = if primary.machine == "a" { &mut daemons[0].0 } else { &mut daemons[1].0 };
+    let state = primary.home.path().join("state");
+    // As a file system that is taken away: nothing can be read or written there any more.
+    let pid = daemon.id().to_string();
+    let cover = Command::new("nsenter")
+        .args(["-t", &pid, "-m", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs"])
+        .arg(&state)
+        .status();
+    assert!(cover.expect("nsenter runs").success());
+    let id = rustix::process::Pid::from_child(daemon);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+    eventually("it ends", || daemon.try_wait().expect("a child").is_some());
+    assert!(!primary.has_address(), "its address is gone");
+    eventually("the other one serves", || standby.has_address());
+}

@@ -31,7 +31,11 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Lab {
-        let mut lab = Lab::empty();
+        Lab::new_in(&std::env::temp_dir())
+    }
+
+    pub fn new_in(dir: &Path) -> Lab {
+        let mut lab = Lab::empty_in(dir);
         let template = template();
         for node in NAMES {
             copy(&template.path().join("data"), &lab.data(node));
@@ -43,7 +47,11 @@ impl Lab {
 
     /// Without data.
     pub fn empty() -> Lab {
-        let dir = tempfile::tempdir().unwrap();
+        Lab::empty_in(&std::env::temp_dir())
+    }
+
+    fn empty_in(dir: &Path) -> Lab {
+        let dir = tempfile::tempdir_in(dir).unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let ports = free_ports();
         let lab = Lab { dir, ports, template: None };
@@ -51,6 +59,19 @@ impl Lab {
             fs::create_dir(lab.path(node)).unwrap();
             let (uid, gid) = postgres();
             chown(lab.path(node), Some(uid), Some(gid)).unwrap();
+        }
+        lab
+    }
+
+    /// As [`Lab::new`], for nodes with a network of their own each: both servers listen on this port, and let in
+    /// everybody from `network`.
+    pub fn apart(port: u16, network: &[&str]) -> Lab {
+        let mut lab = Lab::new();
+        lab.ports = [port; 2];
+        for data in NAMES.map(|node| lab.data(node)) {
+            append(&data.join("postgresql.conf"), "listen_addresses = '*'\n");
+            let all = |net: &&str| format!("host all all {net} trust\nhost replication all {net} trust\n");
+            append(&data.join("pg_hba.conf"), &network.iter().map(all).collect::<String>());
         }
         lab
     }
@@ -73,6 +94,7 @@ impl Lab {
             data_directory: self.data(node),
             config_file: None,
             bin_directory: BIN.into(),
+            unit: None,
             user: "postgres".to_owned(),
             database: "postgres".to_owned(),
             port: self.port(node),
@@ -202,6 +224,10 @@ fn template() -> Arc<tempfile::TempDir> {
         *template = Arc::downgrade(&dir);
         dir
     })
+}
+
+fn append(path: &Path, text: &str) {
+    fs::write(path, fs::read_to_string(path).unwrap() + text).unwrap();
 }
 
 pub fn copy(from: &Path, to: &Path) {

@@ -1,9 +1,7 @@
-//! Clients that commit numbered rows, one at each node whatever its role, and what must hold of what was acknowledged.
+//! Clients that commit numbered rows, and what must hold of what was acknowledged.
 
 #![allow(dead_code)] // each test program uses another part
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,14 +13,15 @@ use leasehold::os::clock;
 /// Between two rows of one client: enough rows for each failover, and most of the machine for the servers.
 const PAUSE: Duration = Duration::from_millis(40);
 /// A commit that waits for a standby is given up by its client after this; it counts as not acknowledged.
-const GIVE_UP: Duration = Duration::from_secs(5);
+const GIVE_UP: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A row that a server has acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
     pub number: u64,
-    pub port: u16,
+    /// By which way.
+    pub door: &'static str,
     /// What the database held as its token in that transaction.
     pub token: u64,
     /// On the boot clock: before it was sent, and after it was acknowledged.
@@ -30,7 +29,17 @@ pub struct Ack {
     pub acked_ns: u64,
 }
 
-/// One client at each port, until dropped.
+/// A way to a server.
+#[derive(Debug, Clone)]
+pub struct Door {
+    pub name: &'static str,
+    /// The namespace of the client.
+    pub space: String,
+    pub host: String,
+    pub port: u16,
+}
+
+/// One client at each door, until dropped.
 pub struct Clients {
     acks: Arc<Mutex<Vec<Ack>>>,
     over: Arc<AtomicBool>,
@@ -38,27 +47,34 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub fn start(ports: [u16; 2]) -> Clients {
+    pub fn start(doors: Vec<Door>) -> Clients {
         let (acks, over, next) =
             (Arc::<Mutex<Vec<Ack>>>::default(), Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
-        let client = |port| {
+        let client = |door: Door| {
             let (acks, over, next) = (Arc::clone(&acks), Arc::clone(&over), Arc::clone(&next));
             std::thread::spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if let Some(ack) = commit(port, number) {
+                    if let Some(ack) = commit(&door, number) {
                         acks.lock().unwrap().push(ack);
                     }
                     std::thread::sleep(PAUSE);
                 }
             })
         };
-        let threads = ports.map(client).into_iter().collect();
+        let threads = doors.into_iter().map(client).collect();
         Clients { acks, over, threads }
     }
 
-    pub fn count(&self) -> usize {
-        self.acks.lock().unwrap().len()
+    /// How many rows were acknowledged through this door.
+    pub fn count(&self, door: &str) -> usize {
+        self.acks.lock().unwrap().iter().filter(|ack| ack.door == door).count()
+    }
+
+    /// The first row that was acknowledged through this door after this moment.
+    pub fn first_after(&self, door: &str, moment_ns: u64) -> Option<Ack> {
+        let acks = self.acks.lock().unwrap();
+        acks.iter().find(|ack| ack.door == door && ack.sent_ns > moment_ns).cloned()
     }
 
     /// Ends them; gives all that was acknowledged.
@@ -80,12 +96,28 @@ impl Drop for Clients {
 }
 
 /// `None`: not acknowledged. A warning is no acknowledgement: a commit whose wait for the standby was cancelled says so.
-fn commit(port: u16, number: u64) -> Option<Ack> {
+fn commit(door: &Door, number: u64) -> Option<Ack> {
     let sent_ns = clock::now().0;
     let statement = format!("insert into acked select {number}, token from leasehold.token returning token");
-    let mut command = Command::new("/usr/lib/postgresql/15/bin/psql");
-    command.args(["-X", "-w", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres"]);
-    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", &statement]);
+    let mut command = Command::new("ip");
+    command.args([
+        "netns",
+        "exec",
+        &door.space,
+        "/usr/lib/postgresql/15/bin/psql",
+        "-X",
+        "-w",
+        "-q",
+        "-A",
+        "-t",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-U",
+        "postgres",
+        "-d",
+        "postgres",
+    ]);
+    command.args(["-h", &door.host, "-p", &door.port.to_string(), "-c", &statement]).env("PGCONNECT_TIMEOUT", "2");
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut waited = Duration::ZERO;
     while child.try_wait().unwrap().is_none() {
@@ -99,7 +131,7 @@ fn commit(port: u16, number: u64) -> Option<Ack> {
     let output = child.wait_with_output().unwrap();
     let warned = String::from_utf8_lossy(&output.stderr).contains("WARNING");
     let token = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
-    (output.status.success() && !warned).then_some(Ack { number, port, token, sent_ns, acked_ns })
+    (output.status.success() && !warned).then_some(Ack { number, door: door.name, token, sent_ns, acked_ns })
 }
 
 /// What is wrong with the acknowledgements, given the numbers that the last primary has.
@@ -113,60 +145,4 @@ pub fn judge(acks: &[Ack], kept: &[u64]) -> Vec<String> {
     }
     found.truncate(10);
     found
-}
-
-/// A server's face towards the other node, which can be cut.
-pub struct Relay {
-    pub port: u16,
-    cut: Arc<AtomicBool>,
-}
-
-impl Relay {
-    pub fn start(to: u16) -> Relay {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, cut) = (listener.local_addr().unwrap().port(), Arc::<AtomicBool>::default());
-        let is_cut = Arc::clone(&cut);
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                if let Some(server) =
-                    TcpStream::connect(("127.0.0.1", to)).ok().filter(|_| !is_cut.load(Ordering::Relaxed))
-                {
-                    join(&client, &server, &is_cut);
-                }
-            }
-        });
-        Relay { port, cut }
-    }
-
-    pub fn set_cut(&self, cut: bool) {
-        self.cut.store(cut, Ordering::Relaxed);
-    }
-}
-
-fn join(client: &TcpStream, server: &TcpStream, cut: &Arc<AtomicBool>) {
-    for (from, to) in [(client, server), (server, client)] {
-        let (from, to, cut) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(cut));
-        from.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        std::thread::spawn(move || {
-            pass(&from, &to, &cut);
-            let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-        });
-    }
-}
-
-fn pass(mut from: &TcpStream, mut to: &TcpStream, cut: &AtomicBool) {
-    let mut buffer = [0; 16 * 1024];
-    while !cut.load(Ordering::Relaxed) {
-        match from.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(_) if cut.load(Ordering::Relaxed) => return,
-            Ok(length) => {
-                if to.write_all(&buffer[..length]).is_err() {
-                    return;
-                }
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-            Err(_) => return,
-        }
-    }
 }

@@ -125,7 +125,7 @@ pub fn agent(name: &str, level: u32) -> Fencing {
 }
 
 fn resource(name: &str) -> Resource {
-    Resource { name: name.into(), state: ResourceState::Up, detail: None }
+    Resource { name: name.into(), state: ResourceState::Up, detail: None, progress: None }
 }
 
 pub fn link(name: &str, net: &str) -> Link {

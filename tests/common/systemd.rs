@@ -49,12 +49,18 @@ impl Machine {
 
     /// With a folder of this host under `/shared`, if given.
     pub fn boot(shared: Option<&Path>) -> Machine {
+        let bind = shared.map(|path| format!("--bind={}:/shared", path.display()));
+        Machine::boot_with(&Vec::from_iter(bind))
+    }
+
+    /// With these folders of this host: words for systemd-nspawn(1).
+    pub fn boot_with(binds: &[String]) -> Machine {
         let root = root();
         let dir = tempfile::tempdir().unwrap();
         let name = format!("leasehold-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let groups = groups(&name);
         let enter: String = groups.iter().map(|g| format!("echo $$ > {}/cgroup.procs\n", g.display())).collect();
-        let bind = shared.map(|path| format!("--bind={}:/shared", path.display())).unwrap_or_default();
+        let bind = binds.join(" ");
         // The copies of what other tests have mounted would keep their devices in use.
         let forget = "awk '/ \\/dev\\/loop/ { print $5 }' /proc/self/mountinfo | xargs -r -n 1 umount -l\n";
         // The layer must not lie on an overlay, which the host's own root may be.

@@ -96,11 +96,11 @@ impl Simulator {
         self.until_listening()
     }
 
-    /// It tells nobody when it is ready: only the kernel's table of sockets shows it.
+    /// It tells nobody when it is ready: only the kernel's table of sockets shows it, that of this thread's network.
     fn until_listening(&self) -> anyhow::Result<()> {
         let wanted = format!(":{:04X} ", self.port);
         for _ in 0..START_LOOKS {
-            if fs::read_to_string("/proc/net/udp")?.contains(&wanted) {
+            if fs::read_to_string("/proc/thread-self/net/udp")?.contains(&wanted) {
                 return Ok(());
             }
             std::thread::sleep(START_LOOK);

@@ -165,11 +165,15 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
     let stops = &status.stops;
     let drill = drill(status);
     let agents: Vec<String> = status.fencing.iter().map(agent).collect();
-    let mut rows = vec![
-        vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }],
+    let mut rows = vec![vec!["resources".into(), if states.is_empty() { "none".into() } else { states.join(", ") }]];
+    rows.extend(status.resources.iter().filter_map(|r| {
+        let progress = r.progress.as_ref()?;
+        Some(vec![String::new(), format!("{}: {}", r.name, progress.text)])
+    }));
+    rows.extend([
         vec!["fencing".into(), if agents.is_empty() { "by an operator only".into() } else { agents.join(", ") }],
         vec!["last proof".into(), proof],
-    ];
+    ]);
     rows.extend(evidence.map(|evidence| vec![String::new(), format!("{}: {}", evidence.agent, evidence.text)]));
     rows.extend(clients(status).map(|text| vec!["clients".into(), text]));
     rows.extend([

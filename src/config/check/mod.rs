@@ -7,6 +7,7 @@ mod agents;
 mod links;
 mod networkd;
 mod plan;
+mod postgres;
 mod resources;
 mod secret_files;
 
@@ -50,6 +51,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     let probe_interval = probe_interval(raw, f);
     let resources = resources?;
     addresses::check(&raw.resources, &resources, &links, names.as_ref(), f);
+    postgres::check(&raw.resources, &resources, names.as_ref(), f);
     let (Some(plan), Some(agents)) = (plan, agents) else {
         timing::compute(&timing::Facts::without_agents(raw, &resources), f);
         return None;

@@ -45,6 +45,8 @@ pub struct PostgresResource {
     /// Where `postgresql.conf` lies outside the data directory.
     pub config_file: Option<PathBuf>,
     pub bin_directory: PathBuf,
+    /// The service that runs the server; `None`: this daemon runs it itself.
+    pub unit: Option<String>,
     /// Of the machine and of the database: the server runs as the one, and is asked as the other by peer authentication.
     pub user: String,
     /// Where the token is kept.
@@ -110,6 +112,8 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<PostgresResource> {
     let replication_user = s.require(replication_user, "replication_user", "\"replicator\"", f);
     let (config_file, bin) = (s.path("config_file", f), s.path("bin_directory", f));
     let (user, database) = (s.string("user", f), s.string("database", f));
+    let unit = s.string("unit", f);
+    let unit_fits = unit.given().is_none_or(|unit| super::unit::is_fit(unit, f));
     let (port, socket) = (s.integer("port", 1..=65535, f), s.path("socket_directory", f));
     let (passfile, slots) = (s.path("passfile", f), s.boolean("slots", f));
     let max_lag_bytes = s.integer("max_lag_bytes", 0..=u32::MAX, f);
@@ -121,8 +125,12 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<PostgresResource> {
     let old_copy = s.word("old_copy", &OLD_COPY, f);
     let install_token = s.boolean("install_token", f);
     refuse_removal_without_clone(&rejoin, &old_copy, f);
+    if !unit_fits {
+        return None;
+    }
     Some(PostgresResource {
         data_directory: data?,
+        unit: unit.value(),
         config_file: config_file.value(),
         bin_directory: bin.value_or(BIN_DIRECTORY.into()),
         user: user.value_or(POSTGRES.into()),

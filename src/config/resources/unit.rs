@@ -19,8 +19,8 @@ const LONGEST: usize = 255;
 pub struct UnitResource {
     /// With its suffix: "kelp.service".
     pub unit: String,
-    /// What the unit may read its token from.
-    pub environment_file: PathBuf,
+    /// What the unit may read its token from; `None`: it is not told.
+    pub environment_file: Option<PathBuf>,
     /// The unit is reloaded when the token has changed.
     pub reload_on_token: bool,
     /// How often its state is looked at besides.
@@ -38,10 +38,10 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<UnitResource> {
     }
     let usual = || PathBuf::from(format!("/run/leasehold/{}.env", unit.value));
     Some(UnitResource {
-        environment_file: match file {
+        environment_file: Some(match file {
             Field::Given(at) => at.value,
             Field::Absent | Field::Bad => usual(),
-        },
+        }),
         unit: unit.value,
         reload_on_token: reload.value_or(false),
         interval: interval.value_or(INTERVAL),
@@ -49,7 +49,7 @@ pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<UnitResource> {
 }
 
 /// Only a service has processes of its own that a control group shows.
-fn is_fit(unit: &At<String>, f: &mut Findings) -> bool {
+pub(super) fn is_fit(unit: &At<String>, f: &mut Findings) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     let name = unit.value.as_str();
     let (label, help) = match name.rsplit_once('.') {

@@ -21,7 +21,7 @@ use crate::os::net::address::{AddressState, Detection, Events, Held, Interface, 
 use crate::os::net::announce::{Answer, announce, hardware_text, probe, try_sockets};
 use crate::os::net::remove::remove;
 
-use super::{Context, Pending, Remains, Resource, ResourceError};
+use super::{Context, Pending, Progress, Remains, Resource, ResourceError};
 use find::View;
 use vigil::{Sight, Told, Verdict, Vigil, WINDOW};
 
@@ -394,10 +394,11 @@ impl Resource for Address {
         Box::pin(self.bring_down())
     }
 
-    fn progress(&self) -> Option<String> {
+    fn progress(&self) -> Option<Progress> {
         let times = self.state().put_back;
         let address = self.config.address;
-        (times > 0).then(|| format!("{address} was removed by somebody and put back, {times} times within {WINDOW}"))
+        let told = || format!("{address} was removed by somebody and put back, {times} times within {WINDOW}").into();
+        (times > 0).then(told)
     }
 
     fn is_stopped(&self) -> Pending<'_, Result<bool, ResourceError>> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::super::ResourceError;
+use super::super::{Progress, ResourceError};
 use super::mark::{Mark, Past};
 use super::replication;
 use super::tools::{At, literal};
@@ -63,7 +63,7 @@ impl Half {
                     if self.told().as_ref() != Some(&what) {
                         tracing::info!(resource = self.tools.resource, "does not follow yet: {what}");
                     }
-                    self.tell(what);
+                    self.tell(Progress::step("wait", what));
                 }
             }
             sleep(pause).await;
@@ -77,12 +77,14 @@ impl Half {
             Mark::Known(Past::Following) => {}
             Mark::None if self.is_signalled() => self.note(Past::Following).await?,
             Mark::Known(Past::Replacing) => self.take_place().await?,
-            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => self.rewind().await?,
+            // Long steps: boxed, since each would make room for the others in every future around them.
+            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => Box::pin(self.rewind()).await?,
             Mark::None | Mark::Known(Past::Acting { .. }) => {
-                self.replace(format!("there are no data in {}", self.tools.config.data_directory.display())).await?;
+                let why = format!("there are no data in {}", self.tools.config.data_directory.display());
+                Box::pin(self.replace(why)).await?;
             }
             Mark::Known(Past::Rewinding) | Mark::Unreadable(_) => {
-                self.replace(self.mark.forbids(&mark).unwrap_or_default()).await?;
+                Box::pin(self.replace(self.mark.forbids(&mark).unwrap_or_default())).await?;
             }
         }
         self.run_replica().await?;
@@ -101,7 +103,7 @@ impl Half {
             }
             self.server.stop(self.stop_timeout).await?;
         }
-        self.tell("starts its server as a standby");
+        self.tell(Progress::step("start", "starts its server as a standby"));
         self.server.start(&self.settings()?).await?;
         self.until_recovering().await
     }
@@ -127,7 +129,7 @@ impl Half {
             match answer {
                 Ok(answer) if answer == "t" => return self.drop_own_slot().await,
                 Ok(_) => return self.end_usurper().await,
-                Err(no) => self.tell(format!("starts its server as a standby: {no}")),
+                Err(no) => self.tell(Progress::step("start", format!("starts its server as a standby: {no}"))),
             }
             sleep(POLL).await;
         }
@@ -162,8 +164,10 @@ impl Half {
             loop {
                 match replication::replica(&self.tools).await {
                     Ok(me) if me.streams => return,
-                    Ok(me) => self.tell(format!("waits for WAL of {peer} after {} bytes", me.received)),
-                    Err(no) => self.tell(format!("its server does not answer: {no}")),
+                    Ok(_) => {
+                        self.tell(Progress::step("stream", format!("its server runs and waits for WAL of {peer}")))
+                    }
+                    Err(no) => self.tell(Progress::step("stream", format!("its server does not answer: {no}"))),
                 }
                 sleep(POLL).await;
             }
@@ -187,7 +191,7 @@ impl Half {
                 Ok(answer) => answer == "t",
                 Err(_) => self.server.is_running().await.unwrap_or(true),
             };
-            if !is_well && let Err(error) = self.follow().await {
+            if !is_well && let Err(error) = Box::pin(self.follow()).await {
                 return tracing::error!(%error, "this node does not follow the primary any more");
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start ─▶ promote.rs  promoted once, asked until it writes the token      watch.rs ─▶ failed
-//!   stop ──▶ server.rs   fast, immediate, SIGKILL, then looked for
+//!   stop ──▶ server.rs   fast, immediate, SIGKILL, then looked for;  by_unit.rs  the same through systemd
 //!   stand_by ▶ follow.rs ─▶ rejoin.rs  rewound or copied, under a durable mark (mark.rs)
 //!   ready ─▶ replication.rs  streams, same timeline, lag, waited for;  space.rs  room on the disk
 //! ```
@@ -11,6 +11,7 @@
 //! server counts as stopped, and a stop leaves it running, as long as its data were never promoted (the mark says so) and
 //! `standby.signal` is there, which the server removes before it takes its first write.
 
+mod by_unit;
 mod follow;
 mod mark;
 mod promote;
@@ -27,10 +28,12 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::config::{PostgresResource, Resource as Configured, Synchronous};
-use crate::core::{Standing, Token};
+use crate::core::{Severity, Standing, Token};
 use crate::os::clock;
 
-use super::{Context, Pending, Remains, Resource, ResourceError};
+use super::unit::Host;
+use super::{Context, News, Pending, Progress, Remains, Resource, ResourceError};
+use by_unit::ByUnit;
 use mark::{Mark, MarkFile, Past};
 use replication::{LastSeen, Limits, Source};
 use server::{Direct, Server, Setting};
@@ -68,23 +71,39 @@ struct Half {
 struct State {
     acting: bool,
     standing: Standing,
-    told: Option<String>,
+    told: Option<Progress>,
     /// When this node was last known to have all that it must have.
     last_seen: Option<LastSeen>,
+    news: Vec<News>,
+}
+
+impl State {
+    fn new() -> State {
+        State { acting: false, standing: Standing::Out, told: None, last_seen: None, news: Vec::new() }
+    }
 }
 
 impl Postgres {
     /// `instance` tells this node's resources from those of every other daemon on the machine; `node` is this node's name.
     pub fn new(configured: &Configured, config: &PostgresResource, instance: &str, node: &str) -> Postgres {
+        Postgres::on(configured, config, instance, node, Host::default())
+    }
+
+    /// With its unit, if it has one, at a service manager elsewhere, such as in a container.
+    pub fn on(configured: &Configured, config: &PostgresResource, instance: &str, node: &str, host: Host) -> Postgres {
         let resource = configured.name.clone();
         let id = format!("{resource}:{instance}");
         let tools = Tools { resource, id, node: node.to_owned(), config: config.clone() };
+        let server: Box<dyn Server> = match &config.unit {
+            Some(unit) => Box::new(ByUnit::new(configured, unit, tools.clone(), instance, host)),
+            None => Box::new(Direct::new(tools.clone(), instance)),
+        };
         let half = Half {
-            server: Box::new(Direct::new(tools.clone(), instance)),
+            server,
             mark: MarkFile::new(tools.beside(".leasehold")),
             start_timeout: configured.start_timeout.into(),
             stop_timeout: configured.stop_timeout.into(),
-            state: Mutex::new(State { acting: false, standing: Standing::Out, told: None, last_seen: None }),
+            state: Mutex::new(State::new()),
             tools,
         };
         Postgres { half: Arc::new(half), minder: Mutex::default(), writer: Mutex::default() }
@@ -107,7 +126,7 @@ impl Postgres {
 }
 
 impl Half {
-    /// What the server gets on its command line, whatever a rewind brought from the other node.
+    /// What the server must be told, whatever a rewind brought from the other node.
     fn settings(&self) -> Result<Vec<Setting>, ResourceError> {
         let config = &self.tools.config;
         let mut settings = vec![
@@ -150,14 +169,20 @@ impl Half {
 
     /// Whether this node could take over, or goes on serving.
     async fn could_serve(&self) -> Result<(), ResourceError> {
-        if let Some(why) = self.mark.forbids(&self.mark.load().await) {
-            let doing = self.told().filter(|told| told.contains('%')).map(|told| format!(" (now {told})"));
+        let mark = self.mark.load().await;
+        if let Some(why) = self.mark.forbids(&mark) {
+            let doing = self.progress().filter(|now| now.done.is_some()).map(|now| format!(" (now {now})"));
             return Err(self.tools.not_ready(format!("{why}{}", doing.unwrap_or_default())));
         }
+        self.server.fitness().await?;
         match (self.space().await, self.is_acting()) {
             (Space::Full(told), _) | (Space::Low(told), false) => return Err(self.tools.not_ready(told)),
             (Space::Low(_) | Space::Enough, true) => return Ok(()),
             (Space::Enough, false) => {}
+        }
+        // Of a start that failed late, or a lone primary that was stopped: nobody has newer data.
+        if matches!(mark, Mark::Known(Past::Acting { .. })) && self.standing() == Standing::Sole {
+            return Ok(());
         }
         self.could_take_over().await.map_err(|why| self.tools.not_ready(why))
     }
@@ -223,12 +248,22 @@ impl Half {
         self.tools.config.data_directory.join("PG_VERSION").exists()
     }
 
-    fn tell(&self, what: impl Into<String>) {
+    fn tell(&self, what: impl Into<Progress>) {
         self.state().told = Some(what.into());
     }
 
-    fn told(&self) -> Option<String> {
+    fn progress(&self) -> Option<Progress> {
         self.state().told.clone()
+    }
+
+    fn told(&self) -> Option<String> {
+        self.progress().map(|told| told.to_string())
+    }
+
+    /// For the record of the failover.
+    fn report(&self, severity: Severity, kind: &'static str, what: &str) {
+        let text = format!("resource {}: {what}", self.tools.resource);
+        self.state().news.push(News { severity, kind, text });
     }
 
     fn is_acting(&self) -> bool {
@@ -305,8 +340,12 @@ impl Resource for Postgres {
         })
     }
 
-    fn progress(&self) -> Option<String> {
-        self.half.told()
+    fn progress(&self) -> Option<Progress> {
+        self.half.progress()
+    }
+
+    fn take_news(&self) -> Vec<News> {
+        std::mem::take(&mut self.half.state().news)
     }
 
     fn is_stopped(&self) -> Pending<'_, Result<bool, ResourceError>> {

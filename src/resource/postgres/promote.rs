@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::config::Synchronous;
-use crate::core::{Standing, Token};
+use crate::core::{Severity, Standing, Token};
 use crate::os::clock;
 
 use super::super::{Context, ResourceError};
@@ -112,9 +112,11 @@ impl Half {
 
     /// Exactly once. An answer that does not come says nothing: the server is asked for its state, not the tool.
     async fn ask_to_promote(&self, token: Token) -> Result<(), ResourceError> {
-        let received = replication::replica(&self.tools).await.map_or(0, |me| me.received.max(me.replayed));
-        let lost = loss(self.last_seen(), received, clock::now());
-        tracing::info!(resource = self.tools.resource, %token, "promoting the server; {lost}");
+        let (received, told) =
+            replication::replica(&self.tools).await.map_or((0, 0), |me| (me.received.max(me.replayed), me.told));
+        let lost = loss(self.last_seen(), told, received, clock::now());
+        tracing::info!(resource = self.tools.resource, %token, "promoting the server");
+        self.report(if lost.possible { Severity::Warning } else { Severity::Notice }, "loss", &lost.text);
         self.tell("promoted, waits until it writes");
         match self.tools.ask(At::Here, &["select pg_promote(false)"], ANSWER).await {
             Ok(_) => Ok(()),

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use crate::config::{OldCopy, Rejoin};
+use crate::core::Severity;
 use crate::process::{Ending, Program};
 
-use super::super::ResourceError;
 use super::super::exec::told;
+use super::super::{Progress, ResourceError, Share};
 use super::follow::Obstacle;
 use super::mark::Past;
 use super::replication::{self, Source};
@@ -33,6 +34,8 @@ pub const SIGNAL: &str = "standby.signal";
 struct Control {
     state: String,
     timeline: u32,
+    /// Where its WAL ended when it was shut down.
+    checkpoint: u64,
 }
 
 impl Half {
@@ -53,19 +56,24 @@ impl Half {
             return self.note(Past::Following).await;
         }
         self.finish_recovery().await?;
-        if self.control().await?.timeline == timeline {
+        let Control { timeline: own, checkpoint: end, .. } = self.control().await?;
+        if own == timeline {
             let why = format!("its data and the primary's are both of timeline {timeline}, and it is not its standby");
-            return self.replace(why).await;
+            return Box::pin(self.replace(why)).await;
         }
         self.keep_slot_there().await?;
-        self.tell("looks whether its data can be rewound");
-        self.pg_rewind(&["--dry-run"]).await.map_err(|why| Obstacle::Passing(format!("cannot be rewound: {why}")))?;
+        let fork = self.find_fork().await?;
         self.save_own_files().await?;
         self.note(Past::Rewinding).await?;
-        if let Err(why) = self.pg_rewind(&[]).await {
+        if let Some(fork) = fork {
+            self.report_discarded(fork, end);
+        }
+        let rewinding = |line: &str| self.tell_share("rewind", "rewinding its data", line);
+        if let Err(why) = self.pg_rewind(&[], rewinding).await {
             tracing::error!(resource = self.tools.resource, why, "the rewind failed in the middle");
             let mark = self.mark.load().await;
-            return self.replace(format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default())).await;
+            let why = format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default());
+            return Box::pin(self.replace(why)).await;
         }
         self.restore_own_files(&self.tools.config.data_directory.clone()).await?;
         self.signal(&self.tools.config.data_directory.clone()).await?;
@@ -85,7 +93,30 @@ impl Half {
         }
     }
 
-    async fn pg_rewind(&self, more: &[&str]) -> Result<(), String> {
+    /// Tries whether the data can be rewound, without a change. Gives where they fork, if it says so.
+    async fn find_fork(&self) -> Result<Option<u64>, Obstacle> {
+        self.tell(Progress::step("check", "looks whether its data can be rewound"));
+        let mut fork = None;
+        let tried = self.pg_rewind(&["--dry-run"], |line| fork = fork.or_else(|| diverged(line))).await;
+        tried.map_err(|why| Obstacle::Passing(format!("cannot be rewound: {why}")))?;
+        Ok(fork)
+    }
+
+    /// Exactly what the failover has lost: all that the old primary had and its successor never got.
+    fn report_discarded(&self, fork: u64, end: u64) {
+        let discarded = end.saturating_sub(fork);
+        let what = format!("{discarded} bytes of WAL that only this node had are discarded by the rewind");
+        self.report(Severity::Notice, "discarded", &what);
+    }
+
+    /// A line of a program that says how far it is, or something else.
+    fn tell_share(&self, step: &'static str, text: &str, line: &str) {
+        if let Some(share) = Share::read(line) {
+            self.tell(Progress { done: Some(share), ..Progress::step(step, text) });
+        }
+    }
+
+    async fn pg_rewind(&self, more: &[&str], line: impl FnMut(&str)) -> Result<(), String> {
         let build = || {
             let program = self.tools.program("pg_rewind")?;
             let data = format!("--target-pgdata={}", self.tools.config.data_directory.display());
@@ -94,12 +125,6 @@ impl Half {
         };
         let program: Program = build().map_err(|error: ResourceError| error.to_string())?;
         let file = self.tools.config.config_file.iter().map(|file| format!("--config-file={}", file.display()));
-        let rewinds = more.is_empty();
-        let line = |line: &str| {
-            if rewinds && line.contains('%') {
-                self.tell(format!("rewinding: {line}"));
-            }
-        };
         self.tools.run_long(program.args(file), line).await
     }
 
@@ -109,7 +134,7 @@ impl Half {
         if matches!(state.as_str(), "shut down" | "shut down in recovery") && !self.is_signalled() {
             return Ok(());
         }
-        self.tell("replays its own WAL");
+        self.tell(Progress::step("replay", "replays its own WAL"));
         let data = self.tools.config.data_directory.display().to_string();
         self.quick("rm", &["-f".to_owned(), format!("{data}/{SIGNAL}")], QUICK).await?;
         let program = self.tools.program("postgres")?.args(["--single".to_owned(), "-D".to_owned(), data]);
@@ -156,7 +181,8 @@ impl Half {
         if self.tools.config.slots {
             program = program.args([format!("--slot={}", slot_of(&self.tools.node))]);
         }
-        let copied = self.tools.run_long(program, |line| self.tell(format!("copying: {line}"))).await;
+        let copied =
+            self.tools.run_long(program, |line| self.tell_share("copy", "copying all data of the primary", line)).await;
         copied.map_err(|why| Obstacle::Passing(format!("the full copy failed: {why}")))?;
         if self.has_data() {
             self.save_own_files().await?;
@@ -253,8 +279,21 @@ impl Control {
         Some(Control {
             state: value("Database cluster state:")?.to_owned(),
             timeline: value("Latest checkpoint's TimeLineID:")?.parse().ok()?,
+            checkpoint: position(value("Latest checkpoint location:")?)?,
         })
     }
+}
+
+/// A place in the WAL as PostgreSQL writes it: "0/30001C8".
+fn position(text: &str) -> Option<u64> {
+    let (high, low) = text.split_once('/')?;
+    let part = |hex| u32::from_str_radix(hex, 16).ok().map(u64::from);
+    Some((part(high)? << 32) | part(low)?)
+}
+
+/// The place that `pg_rewind` names: "servers diverged at WAL location 0/30001C8 on timeline 1".
+fn diverged(line: &str) -> Option<u64> {
+    position(line.split_once("diverged at WAL location ")?.1.split(' ').next()?)
 }
 
 #[cfg(test)]
@@ -264,8 +303,17 @@ mod tests {
     #[test]
     fn the_control_file_is_read_from_what_its_program_prints() {
         let text = "pg_control version number:            1300\nDatabase cluster state:               in production\n\
+                    Latest checkpoint location:           1/30001C8\n\
                     Latest checkpoint's TimeLineID:       4\nLatest checkpoint's PrevTimeLineID:   3\n";
-        assert_eq!(Control::read(text), Some(Control { state: "in production".to_owned(), timeline: 4 }));
+        let read = Control { state: "in production".to_owned(), timeline: 4, checkpoint: 0x1_0300_01C8 };
+        assert_eq!(Control::read(text), Some(read));
         assert_eq!(Control::read("garbage"), None);
+    }
+
+    #[test]
+    fn the_place_of_the_fork_is_read_from_what_pg_rewind_says() {
+        let line = "pg_rewind: servers diverged at WAL location 0/30001C8 on timeline 1";
+        assert_eq!(diverged(line), Some(0x0300_01C8));
+        assert_eq!(diverged("pg_rewind: Done!"), None);
     }
 }

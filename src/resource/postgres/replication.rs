@@ -143,13 +143,24 @@ pub fn is_synchronous(sync: &str) -> bool {
     matches!(sync, "sync" | "quorum")
 }
 
-/// What a promotion is known to lose, in words.
-pub fn loss(last: Option<LastSeen>, received: u64, now: Instant) -> String {
+/// What a promotion is known to lose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Whether something that was acknowledged may be gone.
+    pub possible: bool,
+    pub text: String,
+}
+
+/// `told`: the newest position that the old primary named on the stream itself; 0 when there is none.
+pub fn loss(last: Option<LastSeen>, told: u64, received: u64, now: Instant) -> Loss {
     let Some(last) = last else {
-        return "the old primary's last position is not known, and so not what it may have written beyond".to_owned();
+        let text =
+            "the old primary's last position is not known, and so not what it may have written beyond".to_owned();
+        return Loss { possible: true, text };
     };
     let ago = now.since(last.at);
-    match (last.synchronous, last.position.saturating_sub(received)) {
+    let missing = last.position.max(told).saturating_sub(received);
+    let text = match (last.synchronous, missing) {
         (true, 0) => "nothing that was acknowledged is lost: the old primary waited for this node".to_owned(),
         (true, missing) => format!(
             "{missing} bytes that the old primary had written {ago} ago are missing; none of them was acknowledged, since \
@@ -159,7 +170,8 @@ pub fn loss(last: Option<LastSeen>, received: u64, now: Instant) -> String {
             "replication was asynchronous: {missing} bytes that the old primary had written {ago} ago are missing, and \
              what it wrote after that"
         ),
-    }
+    };
+    Loss { possible: !last.synchronous, text }
 }
 
 #[cfg(test)]
@@ -206,12 +218,16 @@ mod tests {
     fn the_loss_of_a_promotion_is_told_as_far_as_it_is_known() {
         let last = |synchronous| LastSeen { at: Instant(0), position: 1000, synchronous };
         let now = Instant(Span::from_secs(3).0);
-        assert!(loss(Some(last(true)), 1000, now).starts_with("nothing that was acknowledged"));
-        assert!(loss(Some(last(true)), 990, now).starts_with("10 bytes"));
-        assert!(
-            loss(Some(last(false)), 990, now)
-                .contains("asynchronous: 10 bytes that the old primary had written 3s ago")
-        );
-        assert!(loss(None, 1, now).contains("not known"));
+        let told = |synchronous, told, received| {
+            let Loss { possible, text } = loss(Some(last(synchronous)), told, received, now);
+            assert_eq!(possible, !synchronous);
+            text
+        };
+        assert!(told(true, 0, 1000).starts_with("nothing that was acknowledged"));
+        assert!(told(true, 0, 990).starts_with("10 bytes"));
+        assert!(told(false, 0, 990).contains("asynchronous: 10 bytes that the old primary had written 3s ago"));
+        assert!(told(false, 1010, 990).contains("asynchronous: 20 bytes"));
+        let unknown = loss(None, 0, 1, now);
+        assert!(unknown.possible && unknown.text.contains("not known"));
     }
 }

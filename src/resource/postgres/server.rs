@@ -44,7 +44,8 @@ const PROGRAM: &str = "postgres";
 /// One setting on the server's command line, where it outranks every file.
 pub type Setting = (&'static str, String);
 
-/// How the server's processes come and go: below this daemon ([`Direct`]), or as a unit of the service manager.
+/// How the server's processes come and go: below this daemon ([`Direct`]), or as a unit of the service manager
+/// ([`super::by_unit::ByUnit`]).
 pub trait Server: Send + Sync + std::fmt::Debug {
     /// Returns when the process runs, long before it accepts connections. What a dropped call leaves, `stop` finds.
     fn start<'a>(&'a self, settings: &'a [Setting]) -> Pending<'a, Result<(), ResourceError>>;
@@ -66,6 +67,9 @@ pub trait Server: Send + Sync + std::fmt::Debug {
 
     /// How the guard finds and ends it.
     fn remains(&self) -> Remains;
+
+    /// Whether it could be run from here, and by nobody else.
+    fn fitness(&self) -> Pending<'_, Result<(), ResourceError>>;
 }
 
 /// In a process group, and where there is one a control group, of its own.
@@ -359,6 +363,10 @@ impl Server for Direct {
             hidden,
             ..Remains::default()
         }
+    }
+
+    fn fitness(&self) -> Pending<'_, Result<(), ResourceError>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -129,8 +129,18 @@ impl Tools {
     }
 
     pub async fn run(&self, program: &Program, limit: Duration) -> Result<Finished, ResourceError> {
+        self.feed(program, None, limit).await
+    }
+
+    /// As [`Tools::run`], with this on its standard input.
+    pub async fn feed(
+        &self,
+        program: &Program,
+        input: Option<String>,
+        limit: Duration,
+    ) -> Result<Finished, ResourceError> {
         let failed = |source| ResourceError::Process { resource: self.resource.clone(), source };
-        run(program, None, limit, OUTPUT).await.map_err(failed)
+        run(program, input.map(|text| text.into_bytes().into()), limit, OUTPUT).await.map_err(failed)
     }
 
     /// Runs a program that may take hours, and hands on each line that it says. `Err`: how it failed, in words.

@@ -23,12 +23,25 @@ pub async fn objection(manager: &Manager, unit: &str, picture: &Picture) -> Resu
     for other in &picture.pulled_by {
         if other.ends_with(".target") || starts_at_boot(&manager.picture(other).await?.file_state) {
             return Ok(Some(format!(
-                "{other} starts {unit} along with itself, behind leasehold's back; run `systemctl disable --now {unit}` \
-                 on both nodes, or take {unit} out of Wants= and Requires= of {other}"
+                "{other} starts {unit} along with itself, behind leasehold's back; {}",
+                remedy_of_pull(unit, other)
             )));
         }
     }
     Ok(None)
+}
+
+/// On Debian a generator has `postgresql.service` want each cluster, as that one's `start.conf` says.
+fn remedy_of_pull(unit: &str, other: &str) -> String {
+    let cluster = unit.strip_prefix("postgresql@").and_then(|rest| rest.strip_suffix(".service"));
+    match cluster.and_then(|cluster| cluster.split_once('-')).filter(|_| other == "postgresql.service") {
+        Some((version, name)) => format!(
+            "write `manual` into /etc/postgresql/{version}/{name}/start.conf on both nodes, then run `systemctl daemon-reload`"
+        ),
+        None => format!(
+            "run `systemctl disable --now {unit}` on both nodes, or take {unit} out of Wants= and Requires= of {other}"
+        ),
+    }
 }
 
 /// What the unit's own state says.
@@ -92,6 +105,14 @@ mod tests {
             assert_eq!(told.is_some(), remedy.is_some(), "{load} {state}: {told:?}");
             assert!(told.unwrap_or_default().contains(remedy.unwrap_or_default()), "{load} {state}");
         }
+    }
+
+    #[test]
+    fn a_cluster_of_debian_has_a_remedy_of_its_own() {
+        let told = remedy_of_pull("postgresql@15-main.service", "postgresql.service");
+        assert!(told.contains("`manual` into /etc/postgresql/15/main/start.conf"), "{told}");
+        let told = remedy_of_pull("kelp.service", "postgresql.service");
+        assert!(told.contains("disable --now kelp.service"), "{told}");
     }
 
     #[test]

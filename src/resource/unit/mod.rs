@@ -250,7 +250,8 @@ impl Inner {
     async fn write_token(&self) -> Result<(), ResourceError> {
         let _turn = self.writing.lock().await;
         let context = self.context().clone();
-        let (path, name) = (self.config.environment_file.clone(), self.name.clone());
+        let Some(file) = &self.config.environment_file else { return Ok(()) };
+        let (path, name) = (file.clone(), self.name.clone());
         let writing = tokio::task::spawn_blocking(move || match context {
             Some(context) => {
                 let mut variables = context.environment();
@@ -260,8 +261,7 @@ impl Inner {
             None => token_file::remove(&path),
         });
         let written = writing.await.map_err(std::io::Error::other).and_then(|written| written);
-        let path = self.config.environment_file.display();
-        written.map_err(|error| self.other(format!("cannot write its token to {path}: {error}")))
+        written.map_err(|error| self.other(format!("cannot write its token to {}: {error}", file.display())))
     }
 
     /// Of a unit that goes on under a newer token.
