@@ -1,8 +1,8 @@
 //! Small files that other programs read: replaced whole, durably, or not at all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::BackendError;
@@ -27,6 +27,16 @@ pub fn replace(path: &Path, text: &str) -> Result<(), BackendError> {
         let _ = std::fs::remove_file(&temporary);
     }
     written.and_then(|()| sync_directory(directory)).map_err(failed)
+}
+
+/// Makes a folder that its readers know and no package brings along, durably.
+pub fn make_folder(path: &Path) -> Result<(), BackendError> {
+    let failed = |source: io::Error| BackendError(format!("cannot make {}: {source}", path.display()));
+    match DirBuilder::new().mode(0o755).create(path) {
+        Ok(()) => sync_directory(path.parent().unwrap_or(path)).map_err(failed),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::fs;
 
 use leasehold::gate::protocol::{State, Verdict};
 
-use super::standin::{CLIENTS, Server};
+use super::standin::{CLIENTS, GATE, Server};
 
 const OTHER: &str = "/srv/estuary data|198.51.100.9|rw,sync\n";
 
@@ -80,6 +80,14 @@ fn what_still_lets_the_node_in_is_never_taken() {
         let alone = heron.state == State::Excluded || !server.admitted().contains(&CLIENTS[1].to_owned());
         assert!(alone, "{what}: {:?}", server.admitted());
     }
+}
+
+#[test]
+fn the_folder_for_the_next_boot_is_made_where_it_is_missing() {
+    let server = Server::start();
+    assert!(!server.path("root/etc/exports.d").exists());
+    assert_eq!(server.take("heron", 2, Some(0)).unwrap().result, Verdict::Taken);
+    assert!(server.read(&format!("root/etc/exports.d/leasehold-{GATE}.exports")).contains(CLIENTS[0]));
 }
 
 #[test]

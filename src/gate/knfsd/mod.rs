@@ -129,6 +129,7 @@ impl KnfsdBackend {
                 out += &format!("{}{clients}\n", tables::escape(path));
             }
         }
+        files::make_folder(&self.at("/etc/exports.d"))?;
         files::replace(&self.own_file(), &out)
     }
 
