@@ -20,7 +20,7 @@ fn remains(machine: &Machine) -> Remains {
     let config = UnitResource {
         unit: UNIT.to_owned(),
         interval: Span::from_secs(1),
-        environment_file: "/nonexistent/token".into(),
+        environment_file: Some("/nonexistent/token".into()),
         reload_on_token: false,
     };
     let configured = leasehold::config::Resource {

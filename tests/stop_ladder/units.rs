@@ -35,7 +35,7 @@ fn resource(machine: &Machine, unit: &str, host: Host) -> Unit {
 fn resource_with(machine: &Machine, unit: &str, host: Host, change: impl FnOnce(&mut UnitResource)) -> Unit {
     let mut config = UnitResource {
         unit: unit.to_owned(),
-        environment_file: machine.path(&format!("/run/leasehold/{unit}.env")),
+        environment_file: Some(machine.path(&format!("/run/leasehold/{unit}.env"))),
         reload_on_token: false,
         interval: Span::from_ms(200),
     };
