@@ -31,6 +31,7 @@ pub struct Daemons {
     running: [Option<Child>; 2],
 }
 
+#[allow(dead_code)] // guard_net.rs uses what cut.rs does not
 impl Daemons {
     /// Nothing runs yet. The service takes the whole of `stop` to be stopped, or nearly.
     pub fn new(stop: Duration) -> Daemons {
