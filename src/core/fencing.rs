@@ -55,6 +55,11 @@ impl Fencing {
         self.attempt.is_some()
     }
 
+    /// An attempt is under way, or ordered.
+    pub fn is_busy(&self) -> bool {
+        self.attempt.is_some() || self.ordered
+    }
+
     pub fn reading(&self) -> Option<PowerReading> {
         self.reading
     }
@@ -301,10 +306,13 @@ impl Node {
         true
     }
 
-    /// Launches what an operator ordered, as soon as the token that goes with it is durable.
+    /// Launches what an operator ordered, as soon as the token that goes with it is durable. A newer token that is already
+    /// on its way comes first: the one of the order lies above it.
     pub(super) fn step_order(&mut self, now: Instant) {
+        let reminting = matches!(&self.role, RoleState::Primary(p) if p.remint.is_some());
         if self.fencing.ordered
             && !self.fencing.is_attempting()
+            && !reminting
             && let Some((token, take)) = self.attempt_token()
         {
             self.launch(token, take, now.after(self.settings.fence_bound), now);

@@ -318,7 +318,7 @@ impl Node {
         let taken = self.fencing.taken().filter(|_| self.is_exclusive());
         self.want_standing(Standing::Sole);
         self.record.change(|r| {
-            r.held_token = taken.unwrap_or(r.held_token);
+            r.held_token = r.held_token.max(taken.unwrap_or(r.held_token));
         });
         let former = Former::of(&record);
         if let Some(primary) = self.primary() {

@@ -32,7 +32,7 @@ impl Node {
         let record = *self.record.wanted();
         let busy = mutant::on(Mutant::SeenTokenIgnored)
             || !self.retry_due(now)
-            || self.fencing.is_attempting()
+            || self.fencing.is_busy()
             || self.fencing.proof().is_some()
             || self.record.failed();
         let RoleState::Primary(primary) = &self.role else { return };

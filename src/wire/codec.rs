@@ -63,9 +63,9 @@ struct Body {
     digest: [u8; 16],
     #[cbor(n(22), with = "minicbor::bytes")]
     uuid: [u8; 16],
-    /// Not said by a version that did not know of it.
-    #[cbor(n(23), default)]
-    cannot_fence: bool,
+    /// Only said where it is so: a version that does not know of it passes over it.
+    #[n(23)]
+    cannot_fence: Option<bool>,
 }
 
 #[derive(Encode, Decode)]
@@ -148,7 +148,7 @@ impl From<&Datagram> for Body {
             rolled_back: d.notices.rolled_back,
             digest: d.digest.0,
             uuid: d.uuid.0,
-            cannot_fence: d.notices.cannot_fence,
+            cannot_fence: d.notices.cannot_fence.then_some(true),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Body {
                 freeze: self.freeze,
                 cannot: self.cannot.map(Token),
                 rolled_back: self.rolled_back,
-                cannot_fence: self.cannot_fence,
+                cannot_fence: self.cannot_fence.unwrap_or(false),
             },
             digest: Digest(self.digest),
             uuid: SystemUuid(self.uuid),

@@ -68,7 +68,7 @@ pub(super) fn full() -> Datagram {
         echo: Some(Echo { incarnation: Incarnation(0xa1), seq: Seq(41) }),
         grant: Some(Grant { holder: Incarnation(0xa1), token: Token(4), seq: Seq(40), term: Span::from_secs(10) }),
         release: Some(Token(5)),
-        notices: Notices { leave: true, freeze: true, cannot: Some(Token(6)), rolled_back: true, cannot_fence: true },
+        notices: Notices { leave: true, freeze: true, cannot: Some(Token(6)), rolled_back: true, cannot_fence: false },
         digest: Digest(*b"configurationdig"),
         uuid: SystemUuid(*b"systemuuidsecond"),
     }
@@ -141,6 +141,13 @@ fn assert_golden(name: &str, link: u8, datagram: &Datagram) {
     let opened = open(&keyring(), datagram.sender.peer(), link, &committed);
     assert_eq!(opened, Ok(*datagram), "{} does not open as it did; this release writes:\n{written}", path.display());
     assert_eq!(hex(&written), committed, "this release writes other bytes than {}:\n{written}", path.display());
+}
+
+/// A field that the first release of this version did not have.
+#[test]
+fn version_1_reads_and_writes_the_golden_datagram_of_a_node_that_cannot_fence() {
+    let notices = Notices { cannot_fence: true, ..minimal().notices };
+    assert_golden("cannot_fence.hex", 0, &Datagram { notices, ..minimal() });
 }
 
 #[test]
