@@ -12,6 +12,7 @@
 mod client;
 mod connection;
 mod error;
+mod figures;
 mod groups;
 mod journal;
 mod line;
@@ -22,6 +23,7 @@ mod status;
 
 pub use client::{Client, ClientError, Watch};
 pub use error::ControlError;
+pub use figures::*;
 pub use groups::{Access, Rights};
 pub use journal::Journal;
 pub use reply::{Answer, Decision, ErrorCode, Event, Failure, Reply, Version};

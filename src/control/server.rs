@@ -16,10 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::connection;
 use super::error::ControlError;
+use super::figures::Figures;
 use super::groups::{Access, Rights};
 use super::journal::Journal;
 use super::reply::{Answer, ErrorCode, Failure, Reply, Version};
-use super::status::{Figures, Status};
+use super::status::Status;
 use crate::core::Command;
 
 /// Connections at once: far more than people and monitors need, little memory even if all are used.

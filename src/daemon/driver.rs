@@ -29,10 +29,10 @@ use super::fencer::FenceWork;
 use super::group::GroupOrder;
 use super::heartbeat::Heartbeats;
 use super::known_peer::KnownPeer;
-use super::lateness::LatenessAlarm;
+use super::lateness::{LatenessAlarm, Watched};
 use super::note::{Fault, Note, Told};
 use super::persister::Persister;
-use super::picture::{Picture, Watched};
+use super::picture::Picture;
 use super::thinning::{Thinning, Weight};
 
 /// Everything that the loop owns.

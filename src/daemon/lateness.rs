@@ -1,7 +1,10 @@
-//! When to warn that somebody was woken late: before the margin is used up, and once for each new worst.
+//! Who was woken how late, and when to warn of it: before the margin is used up, and once for each new worst.
 
 use super::note::Told;
+use crate::control::{Late, Lateness, Stalls};
 use crate::core::{Instant, Severity, Span};
+use crate::os::shared::Said as GuardSaid;
+use crate::os::stall::{self, StallMeter};
 
 /// What goes on for hours is told this often.
 const AGAIN: Span = Span::from_secs(600);
@@ -58,6 +61,38 @@ fn told(who: &str, late: Span, allowed: Span) -> Told {
          it (suspend, hypervisor, memory pressure, a busy CPU), or raise lease.pause"
     );
     Told::new(Severity::Warning, "woken-late", text)
+}
+
+/// Who has to be woken in time.
+#[derive(Debug, Clone, Copy)]
+pub struct Watched<'a> {
+    /// The loop of this daemon.
+    pub meter: &'a StallMeter,
+    /// What the guard says of itself, if one runs.
+    pub guard: Option<GuardSaid>,
+}
+
+impl Watched<'_> {
+    /// As `status` tells it, beside the pause that the margin allows.
+    pub fn stalls(&self, allowed: Span) -> Stalls {
+        let summary = self.meter.summary();
+        Stalls {
+            longest_ms: summary.longest.as_ms(),
+            allowed_ms: allowed.as_ms(),
+            long: self.meter.longer_than(allowed.half()),
+            daemon: lateness(summary, self.meter.last_hour()),
+            guard: self.guard.map(|said| lateness(said.late, said.late_hour)),
+        }
+    }
+}
+
+fn lateness(since_start: stall::Stalls, last_hour: stall::Stalls) -> Lateness {
+    let late = |stalls: stall::Stalls| {
+        let us = |span: Span| span.0 / 1000;
+        let stall::Stalls { count, p50, p99_9, longest } = stalls;
+        Late { count, p50_us: us(p50), p99_9_us: us(p99_9), longest_us: us(longest) }
+    };
+    Lateness { since_start: late(since_start), last_hour: late(last_hour) }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod cut;
 mod drills;
 mod driver;
 mod enforcer;
+mod error;
 mod face;
 mod fencer;
 mod group;
@@ -35,19 +36,18 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::config::{Checked, Config, Diagnostics};
+use crate::config::{Checked, Config};
 use crate::control::{Access, Journal, Server, ServerOptions, Version};
 use crate::core::{Identity, Node, NodeId};
 pub use crate::fence::metadata_of;
-use crate::fence::{self, FenceError, FencePlan};
+use crate::fence::{self, FencePlan};
 use crate::guard::farewell::Farewell;
 use crate::os::clock::{self, Alarm};
 use crate::os::links::Link;
 use crate::os::manager::{self, Ending};
 use crate::os::notify::Notifier;
-use crate::os::record::{Finding, RecordError, RecordFile};
+use crate::os::record::{Finding, RecordFile};
 use crate::os::runtime::RunTime;
-use crate::os::secret::SecretError;
 use crate::os::stall::StallMeter;
 use crate::os::{keyfile, log, machine};
 use crate::process::unit;
@@ -59,6 +59,7 @@ use cut::{Cut, cut_spec};
 pub use driver::End;
 use driver::{Driver, Sources};
 use enforcer::Enforcer;
+pub use error::{DaemonError, is_permanent};
 use face::Shown;
 use face::http::Http;
 use group::Executor;
@@ -95,43 +96,6 @@ pub struct DaemonOptions {
     pub units: Option<PathBuf>,
     /// SIGUSR1 makes the loop panic, SIGUSR2 makes it hang: for tests of what guards against that.
     pub test_hooks: bool,
-}
-
-/// Why the daemon does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    #[error("{0}")]
-    Config(Diagnostics),
-    #[error(
-        "this machine is called {host:?}, and the configuration knows {first:?} and {second:?}: \
-         say which one it is with --node NAME"
-    )]
-    WhoAmI { host: String, first: String, second: String },
-    #[error("there is no node {name:?} in the configuration; its nodes are {first:?} and {second:?}")]
-    NoSuchNode { name: String, first: String, second: String },
-    #[error("cannot make the directory {}: {source}", path.display())]
-    Directory { path: PathBuf, source: std::io::Error },
-    #[error("cannot {step}: {source}")]
-    Start { step: &'static str, source: std::io::Error },
-    #[error("the cluster key {}: {why}", path.display())]
-    Key { path: PathBuf, why: String },
-}
-
-/// Whether starting again could not help: somebody has to mend the configuration, a key or the record first.
-pub fn is_permanent(error: &anyhow::Error) -> bool {
-    let config = matches!(
-        error.downcast_ref(),
-        Some(
-            DaemonError::Config(_)
-                | DaemonError::WhoAmI { .. }
-                | DaemonError::NoSuchNode { .. }
-                | DaemonError::Key { .. }
-        )
-    );
-    let record = matches!(error.downcast_ref(), Some(RecordError::Damaged { .. } | RecordError::OtherVersion { .. }));
-    // One that cannot be read now may lie on a file system that is still being mounted.
-    let key = !matches!(error.downcast_ref(), None | Some(SecretError::Unreadable { .. }));
-    config || record || key || error.is::<FenceError>()
 }
 
 /// Runs until the clean stop is over.

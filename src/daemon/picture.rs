@@ -7,20 +7,19 @@ use jiff::Timestamp;
 
 use crate::config::Config;
 use crate::control::{
-    self, Alarm, Blocked, CanFailOver, Clients, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Late,
-    Lateness, Lease, LeaseKind, Me, Peer, Progress, Proof, Reason, Record, RecordState, Rejecting, Resource,
-    ResourceState, Said, Stalls, Verdict, Version,
+    self, Alarm, Blocked, CanFailOver, Clients, Contact, Evidence, FenceJournal, Figures, Flow, Incident, Lease,
+    LeaseKind, Me, Peer, Progress, Proof, Reason, Record, RecordState, Rejecting, Resource, ResourceState, Said,
+    Verdict, Version,
 };
 use crate::core::{AgentSet, Event, Instant, Node, NodeId, Presence, ProofKind, Role, Severity, Span, Status, Token};
 use crate::fence::{self, journal::News};
 use crate::os::clock;
 use crate::os::links::Link;
-use crate::os::shared::Said as GuardSaid;
-use crate::os::stall::{self, StallMeter};
 use crate::resource::{self, Group};
 
 use super::drills::Drills;
 use super::heartbeat::{Heartbeats, Refused};
+use super::lateness::Watched;
 use super::note::Told;
 use super::past::{Past, Stops};
 use super::proofs::Proofs;
@@ -249,7 +248,7 @@ impl Picture {
             last_proof: self.proof.clone().or_else(|| former_proof(&status)),
             last_drill: self.drills.last(),
             record: self.record(&status, now),
-            stalls: self.stalls(watched),
+            stalls: watched.stalls(self.config.timing.pause),
             stops: self.stops(),
             control: Figures::default(),
         }
@@ -456,37 +455,6 @@ impl Picture {
         let Stops { count, last_ms, longest_ms } = self.past.stops();
         control::Stops { count, last_ms, longest_ms, budget_ms: self.config.timing.stop_budget.as_ms() }
     }
-
-    fn stalls(&self, watched: Watched<'_>) -> Stalls {
-        let Watched { meter, guard } = watched;
-        let summary = meter.summary();
-        let allowed = self.config.timing.pause;
-        Stalls {
-            longest_ms: summary.longest.as_ms(),
-            allowed_ms: allowed.as_ms(),
-            long: meter.longer_than(allowed.half()),
-            daemon: lateness(summary, meter.last_hour()),
-            guard: guard.map(|said| lateness(said.late, said.late_hour)),
-        }
-    }
-}
-
-/// Who has to be woken in time.
-#[derive(Debug, Clone, Copy)]
-pub struct Watched<'a> {
-    /// The loop of this daemon.
-    pub meter: &'a StallMeter,
-    /// What the guard says of itself, if one runs.
-    pub guard: Option<GuardSaid>,
-}
-
-fn lateness(since_start: stall::Stalls, last_hour: stall::Stalls) -> Lateness {
-    let late = |stalls: stall::Stalls| {
-        let us = |span: Span| span.0 / 1000;
-        let stall::Stalls { count, p50, p99_9, longest } = stalls;
-        Late { count, p50_us: us(p50), p99_9_us: us(p99_9), longest_us: us(longest) }
-    };
-    Lateness { since_start: late(since_start), last_hour: late(last_hour) }
 }
 
 fn shown(progress: resource::Progress) -> Progress {
