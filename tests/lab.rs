@@ -9,6 +9,8 @@
 //! tests/lab/up                                                the same two hosts, to play with
 //! ```
 
+#[path = "common/clients.rs"]
+mod clients;
 #[path = "lab/ledger.rs"]
 mod ledger;
 #[path = "common/need.rs"]

@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 
 suite=bookworm
-# What a server has that runs leasehold: a service manager with its bus, the network's tools, the client of its BMC.
-packages=systemd,systemd-sysv,dbus,iproute2,iputils-ping,procps,ipmitool,nftables,init-system-helpers
+# What a server has that runs leasehold: a service manager with its bus, the network's tools, the client of its BMC, and
+# what restarts daemons after an upgrade of their libraries.
+packages=systemd,systemd-sysv,dbus,iproute2,iputils-ping,procps,ipmitool,nftables,init-system-helpers,needrestart
 # Raise it when the steps below change.
 recipe=1
 

@@ -37,6 +37,16 @@ pub const ALL: &[Scenario] = &[
         undisturbed(lab, primary, |lab, host| (0..10).try_for_each(|_| spaced(|| restart(lab, host))))
     }),
     short("SIGKILL of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, kill_daemon)),
+    short("restart of the primary's daemon while its journal stands still", |lab, primary, _| {
+        undisturbed(lab, primary, restart_without_journal)
+    }),
+    short("daemon-reexec of the primary", |lab, primary, _| {
+        let begun = lab.daemon(primary)?;
+        unnoticed(lab, |lab| lab.on(primary, &["systemctl", "daemon-reexec"]).map(drop))?;
+        ensure!(lab.daemon(primary)? == begun, "the service manager alone was to begin anew");
+        Ok(())
+    }),
+    short("needrestart on the primary", |lab, primary, _| undisturbed(lab, primary, needrestart)),
     short("upgrade of the standby's package", |lab, primary, _| undisturbed(lab, peer_of(primary), upgrade)),
     short("upgrade of the primary's package", |lab, primary, _| undisturbed(lab, primary, upgrade)),
     short("upgrade to a version that refuses the configuration", refused_upgrade),
@@ -95,19 +105,51 @@ fn refused_upgrade(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) 
     Ok(())
 }
 
-/// Another daemon on this host, and nobody notices: the same process of the service writes on under the same token, no
-/// node was presumed lost, and nothing was fenced.
+/// A new file in the place of a library that daemon and guard use: what follows an upgrade of that.
+fn needrestart(lab: &Lab, host: &str) -> anyhow::Result<()> {
+    let library = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
+    lab.on(host, &["cp", "--archive", library, "/lib/new"])?;
+    lab.on(host, &["mv", "/lib/new", library])?;
+    let said = lab.on(host, &["needrestart", "-l", "-r", "a"])?;
+    ensure!(said.contains("leasehold.service"), "{said}");
+    Ok(())
+}
+
+/// Nobody reads what the old daemon and the new one have to say.
+fn restart_without_journal(lab: &Lab, host: &str) -> anyhow::Result<()> {
+    let signal = |signal| {
+        let kill = format!("kill -{signal} $(systemctl show --property=MainPID --value systemd-journald)");
+        lab.on(host, &["sh", "-c", &kill])
+    };
+    signal("STOP")?;
+    let restarted = restart(lab, host);
+    signal("CONT")?;
+    restarted
+}
+
+/// Another daemon on this host, and nobody notices.
 fn undisturbed(lab: &mut Lab, host: &str, act: impl FnOnce(&Lab, &str) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let daemon = lab.daemon(host)?;
+    unnoticed(lab, |lab| {
+        act(lab, host)?;
+        lab.until("another daemon", |lab| lab.daemon(host).ok().filter(|now| *now != daemon && now.trim() != "0"))?;
+        lab.until_whole().map(drop)
+    })
+}
+
+/// The same process of the service writes on under the same token and answers all that its clients ask, no node was
+/// presumed lost, and nothing was fenced.
+fn unnoticed(lab: &mut Lab, act: impl FnOnce(&mut Lab) -> anyhow::Result<()>) -> anyhow::Result<()> {
     lab.ledger.take(Duration::ZERO);
     let begun = lab.ledger.lines.len() - 1;
     let before = lab.ledger.lines[begun].clone();
+    let clients = lab.clients(&before.node);
     let fault = Moment::now();
-    act(lab, host)?;
-    lab.until("another daemon", |lab| lab.daemon(host).ok().filter(|now| *now != daemon && now.trim() != "0"))?;
-    lab.until_whole()?;
+    let acted = act(lab);
     let settled = lab.ledger.lines.len();
-    lab.until("the service writes on", |lab| (lab.ledger.lines.len() > settled + 10).then_some(()))?;
+    let written = lab.until("the service writes on", |lab| (lab.ledger.lines.len() > settled + 10).then_some(()));
+    let tally = clients.end();
+    acted.and(written)?;
     let other = lab.ledger.lines[begun..]
         .iter()
         .find(|line| (line.token, &line.node, line.pid) != (before.token, &before.node, before.pid));
@@ -119,7 +161,9 @@ fn undisturbed(lab: &mut Lab, host: &str, act: impl FnOnce(&Lab, &str) -> anyhow
         });
         ensure!(alarmed.is_none(), "{host}: {alarmed:?}");
     }
-    println!("    longest pause between two writes: {}", lab.ledger.longest_gap(begun));
+    println!("    {tally}; longest pause between two writes {}", lab.ledger.longest_gap(begun));
+    ensure!(tally.errors.is_empty(), "{:?}\n{}", tally.errors, lab.described());
+    ensure!(tally.servers() == 1, "{} processes answered", tally.servers());
     Ok(())
 }
 

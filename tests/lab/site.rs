@@ -14,6 +14,7 @@ use leasehold::control::{Answer, Client, Decision, Op, ResourceState, Role, Stat
 use leasehold::core::Span;
 use leasehold::os::clock;
 
+use super::clients::Clients;
 use super::ledger::Ledger;
 
 pub const HOSTS: [&str; 2] = ["heron", "plover"];
@@ -23,6 +24,9 @@ pub const PATIENCE: Span = Span::from_secs(90);
 const LOOK: Duration = Duration::from_millis(100);
 /// A daemon that does not answer within this is stopped, or as good as.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where the service answers: of config/leasehold.toml.
+const PORT: u16 = 8080;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -87,6 +91,13 @@ impl Lab {
         let tree = if Path::new("/sys/fs/cgroup/unified").exists() { "unified/" } else { "" };
         let file = format!("/sys/fs/cgroup/{tree}leasehold-{}-{host}/cgroup.freeze", self.name);
         std::fs::write(&file, "1").context(file)
+    }
+
+    /// Clients of the service on this host, at its network.
+    pub fn clients(&self, host: &str) -> Clients {
+        let number = if host == HOSTS[0] { 1 } else { 2 };
+        let namespace = format!("/run/netns/leasehold-{}-client", self.name);
+        Clients::start(([192, 0, 2, number], PORT).into(), Some(Path::new(&namespace)))
     }
 
     /// Pulls or plugs the cable of an interface.
