@@ -121,8 +121,11 @@ fn configure(path: &Path) {
     fs::write(path, text).expect("it can be written");
 }
 
-/// The processes of `hogs.sh`; dropping it ends them all.
-struct Hogs(Child, tempfile::TempDir);
+/// The processes of `hogs.sh`; dropping it ends them all, and removes what they wrote.
+struct Hogs {
+    child: Child,
+    _folder: tempfile::TempDir,
+}
 
 impl Hogs {
     fn let_loose(seconds: u64) -> Hogs {
@@ -132,14 +135,14 @@ impl Hogs {
         let mut command = Command::new(script);
         command.arg(seconds.to_string()).arg(folder.path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell runs");
-        Hogs(child, folder)
+        Hogs { child, _folder: folder }
     }
 }
 
 impl Drop for Hogs {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -48,7 +48,8 @@ fn serving() -> (Pair, NodeId, SocketAddr) {
         let history = quoted(&pair.world.history());
         let listening = text.replace(&format!("{history}]"), &format!("{history}, \"--listen\", \"{service}\"]"));
         assert_ne!(text, listening, "the service of the demo is told where to listen");
-        fs::write(file, listening).expect("it can be written");
+        // Not below D.
+        fs::write(file, listening.replace("wait = \"2s\"", "wait = \"6s\"")).expect("it can be written");
     }
     let primary = pairs::start(&mut pair);
     services.sort_by_key(|(node, _)| *node != primary);
