@@ -117,7 +117,7 @@ fn configure(path: &Path) {
     let text = fs::read_to_string(path).expect("the world has written it");
     let text = text.replace("[lease]\n", "[lease]\nterm = \"2s\"\n");
     // Each look at an agent is written to the fence journal, on the disk that stalls.
-    let text = text.replace("[fence]\n", "[fence]\nprobe_interval = \"2s\"\n");
+    let text = text.replace("[fence]\n", "[fence]\nprobe_interval = \"5s\"\n");
     fs::write(path, text).expect("it can be written");
 }
 
@@ -258,6 +258,7 @@ fn a_machine_at_its_limits_loses_no_node_and_misses_no_renewal() {
     let seen = load(&mut rig, primary, seconds());
     let lost = judge(&mut rig, primary);
     print(&mut rig, primary, seconds(), &seen, lost.len());
+    assert!(rig.disks.iter().all(Disk::was_felt), "each daemon has waited for its disk");
     assert_eq!(lost, Vec::<String>::new(), "{}", rig.logs());
     assert_eq!(rig.pair().service(primary).map(|now| now.pid).ok(), Some(service), "the same process serves");
     let half = Span::from_ms(TIMING.dead_after_ms).half();

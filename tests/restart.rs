@@ -35,6 +35,8 @@ const TIMING: Timing = Timing {
 /// RestartSec of systemd/leasehold.service.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
+/// How long the clients ask before and after.
+const AROUND: Duration = Duration::from_millis(500);
 /// What no daemon may decide meanwhile.
 const LOST: [&str; 3] = ["peer-lost", "attempt-started", "demoting"];
 
@@ -99,7 +101,9 @@ fn restart_guard(pair: &Pair, node: NodeId) {
 fn unnoticed(pair: &mut Pair, node: NodeId, service: SocketAddr, act: impl FnOnce(&Pair)) -> Tally {
     let process = pair.service(node).expect("it serves").pid;
     let clients = Clients::start(service, None);
+    std::thread::sleep(AROUND);
     act(pair);
+    std::thread::sleep(AROUND);
     let tally = clients.end();
     assert_eq!(pair.service(node).map(|now| now.pid).ok(), Some(process), "{}", pairs::logs(pair).concat());
     assert_eq!(tally.errors, Vec::<String>::new(), "{}", pairs::logs(pair).concat());
