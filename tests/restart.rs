@@ -12,10 +12,13 @@ mod pairs;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold::cli::demo::pair::{Pair, What};
+use leasehold::cli::demo::procs::Process;
 use leasehold::cli::demo::world::{BOTH, Fencing, Guarding, Plan, Timing, quoted};
+use leasehold::control::Role;
 use leasehold::core::{NodeId, Span};
 use leasehold::os::clock;
 use rustix::process::Signal;
@@ -35,6 +38,8 @@ const TIMING: Timing = Timing {
 /// RestartSec of systemd/leasehold.service.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
+/// How long the clients ask before and after.
+const AROUND: Duration = Duration::from_millis(500);
 /// What no daemon may decide meanwhile.
 const LOST: [&str; 3] = ["peer-lost", "attempt-started", "demoting"];
 
@@ -48,7 +53,8 @@ fn serving() -> (Pair, NodeId, SocketAddr) {
         let history = quoted(&pair.world.history());
         let listening = text.replace(&format!("{history}]"), &format!("{history}, \"--listen\", \"{service}\"]"));
         assert_ne!(text, listening, "the service of the demo is told where to listen");
-        fs::write(file, listening).expect("it can be written");
+        // Not below D.
+        fs::write(file, listening.replace("wait = \"2s\"", "wait = \"6s\"")).expect("it can be written");
     }
     let primary = pairs::start(&mut pair);
     services.sort_by_key(|(node, _)| *node != primary);
@@ -61,44 +67,43 @@ fn free_port() -> SocketAddr {
     listener.local_addr().expect("it is bound")
 }
 
-/// Until the daemon of this node, another one than `before`, goes on as primary.
-fn until_goes_on(pair: &Pair, node: NodeId, before: rustix::process::Pid) {
+fn until(pair: &Pair, what: &str, holds: impl Fn() -> bool) {
     let begun = clock::now();
-    let goes_on = |pair: &Pair| {
-        let other = pair.daemon(node).is_ok_and(|daemon| daemon.pid != before);
-        other && pair.status(node).is_some_and(|s| s.me.role == leasehold::control::Role::Primary)
-    };
-    while !goes_on(pair) {
-        assert!(clock::now().since(begun) < pairs::PATIENCE, "{}", pairs::logs(pair).concat());
+    while !holds() {
+        assert!(clock::now().since(begun) < pairs::PATIENCE, "{what}\n{}", pairs::logs(pair).concat());
         std::thread::sleep(LOOK);
     }
 }
 
-/// Kills the daemon and, `after` this, starts the next one.
+/// Until it is collected, as a service manager waits: a thread that is in the middle of a sync ends after that alone, and
+/// keeps the lock so long.
+fn kill(pair: &Pair, process: &Process) {
+    process.signal(Signal::KILL);
+    let folder = format!("/proc/{}", process.pid.as_raw_nonzero());
+    until(pair, "what was killed is gone", || !Path::new(&folder).exists());
+}
+
+/// Kills the daemon and, `after` this, starts the next one: until that goes on as primary.
 fn restart(pair: &Pair, node: NodeId, after: Duration) {
-    let daemon = pair.daemon(node).expect("a daemon");
-    daemon.signal(Signal::KILL);
+    kill(pair, &pair.daemon(node).expect("a daemon"));
     std::thread::sleep(after);
     pair.world.with(node, |machine| machine.start_daemon()).expect("the machine is on");
-    until_goes_on(pair, node, daemon.pid);
+    until(pair, "the next daemon goes on as primary", || pair.status(node).is_some_and(|s| s.me.role == Role::Primary));
 }
 
 fn restart_guard(pair: &Pair, node: NodeId) {
-    let guard = pair.guard(node).expect("a guard");
-    guard.signal(Signal::KILL);
+    kill(pair, &pair.guard(node).expect("a guard"));
     pair.world.with(node, |machine| machine.start_guard()).expect("the machine is on");
-    let begun = clock::now();
-    while !pair.guard(node).is_ok_and(|next| next.pid != guard.pid) {
-        assert!(clock::now().since(begun) < pairs::PATIENCE, "no other guard");
-        std::thread::sleep(LOOK);
-    }
+    until(pair, "the next guard runs", || pair.guard(node).is_ok());
 }
 
 /// Does something while the clients ask: nothing of it reaches them, and nobody takes anybody for lost.
 fn unnoticed(pair: &mut Pair, node: NodeId, service: SocketAddr, act: impl FnOnce(&Pair)) -> Tally {
     let process = pair.service(node).expect("it serves").pid;
     let clients = Clients::start(service, None);
+    std::thread::sleep(AROUND);
     act(pair);
+    std::thread::sleep(AROUND);
     let tally = clients.end();
     assert_eq!(pair.service(node).map(|now| now.pid).ok(), Some(process), "{}", pairs::logs(pair).concat());
     assert_eq!(tally.errors, Vec::<String>::new(), "{}", pairs::logs(pair).concat());

@@ -41,6 +41,11 @@ impl Disk {
             false => drop(fs::remove_file(&self.hang)),
         }
     }
+
+    /// Whether anybody has waited for a sync.
+    pub fn was_felt(&self) -> bool {
+        self.hang.with_extension("hang.felt").exists()
+    }
 }
 
 impl Drop for Disk {
