@@ -11,6 +11,8 @@
 
 #[path = "lab/ailments.rs"]
 mod ailments;
+#[path = "common/clients.rs"]
+mod clients;
 #[path = "lab/daemons.rs"]
 mod daemons;
 #[path = "lab/ledger.rs"]

@@ -139,8 +139,8 @@ fn prepare(options: DaemonOptions) -> anyhow::Result<Parts> {
     // The state directory is never made here: one that is missing may be a file system that is not mounted.
     let path = &config.paths.runtime;
     std::fs::create_dir_all(path).map_err(|source| DaemonError::Directory { path: path.clone(), source })?;
-    if let Err(error) = machine::lock_memory() {
-        tracing::warn!(%error, "memory is not locked: a lease may wait for the swap device");
+    if let Err(error) = machine::lock_memory().and_then(|()| machine::lock_program()) {
+        tracing::warn!(%error, "memory is not locked: a lease may wait for the swap device, or for that of the program");
     }
     let boot = options.boot_id.as_deref().map_or_else(machine::boot_id, machine::boot_id_given)?;
     // The lock comes first: nothing below may touch what another daemon uses.

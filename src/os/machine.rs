@@ -1,4 +1,5 @@
-//! What this machine is: its boot, its hardware, its randomness. Read once, at the start of the daemon.
+//! What this machine is: its boot, its hardware, its randomness, its memory. Read once, at the start of the daemon.
+#![allow(unsafe_code)]
 
 use std::io;
 
@@ -49,6 +50,30 @@ pub fn host_name() -> String {
 pub fn lock_memory() -> std::io::Result<()> {
     use rustix::mm::{MlockAllFlags, mlockall};
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
+}
+
+/// Brings the whole program and its libraries into memory and keeps them there. What a daemon does when its lease ends it
+/// has never done before in its life: that code must not have to come from a disk that stands still.
+///
+/// # Errors
+/// As [`lock_memory`].
+pub fn lock_program() -> io::Result<()> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    maps.lines().filter_map(file_range).try_for_each(|(start, length)| {
+        // SAFETY: it reads and changes no byte; a range that is unmapped meanwhile is an error.
+        let locked = unsafe { rustix::mm::mlock(start as *mut _, length) };
+        Ok(locked?)
+    })
+}
+
+/// Start and length of a mapping that can be read and comes from a file (proc_pid_maps(5)).
+fn file_range(line: &str) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let readable = fields.next()?.starts_with('r');
+    let path = fields.nth(3)?;
+    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    (readable && path.starts_with('/')).then_some((start, end - start))
 }
 
 /// The SMBIOS system UUID, all zero where there is none, where it is not for this user to read, or where the
@@ -106,6 +131,49 @@ mod tests {
             "é0112233-4455-6677-8899-AABBCCDDEEF",
         ];
         assert!(wrong.iter().all(|text| parse_uuid(text).is_none()));
+    }
+
+    /// How many kB the mappings of a file have, and how many of them are in memory.
+    fn in_memory(file: &str) -> (u64, u64) {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut inside, mut size, mut resident) = (false, 0, 0);
+        for line in smaps.lines() {
+            let kb = |text: &str| text.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            match line.split_once(": ") {
+                Some(("Size", text)) if inside => size += kb(text),
+                Some(("Rss", text)) if inside => resident += kb(text),
+                Some(_) => {}
+                None => inside = line.ends_with(file) && !line.contains(" ---p "),
+            }
+        }
+        (size, resident)
+    }
+
+    #[test]
+    fn the_whole_program_is_in_memory_also_what_was_never_called() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.to_str().unwrap();
+        let (size, resident) = in_memory(program);
+        assert!(size > 0 && resident < size, "{resident} of {size} kB before");
+        if let Err(error) = lock_program() {
+            assert!(!rustix::process::geteuid().is_root(), "{error}");
+            return;
+        }
+        assert_eq!(in_memory(program), (size, size));
+    }
+
+    #[test]
+    fn only_what_comes_from_a_file_and_can_be_read_is_locked() {
+        let text = "7f00-7f80 r-xp 00001000 fe:00 77                         /usr/bin/leasehold";
+        assert_eq!(file_range(text), Some((0x7f00, 0x80)));
+        for other in [
+            "7f00-7f80 ---p 00001000 fe:00 77 /usr/bin/leasehold",
+            "1-2 rw-p 0 00:00 0",
+            "1-2 r--p 0 00:00 0 [vvar]",
+            "",
+        ] {
+            assert_eq!(file_range(other), None, "{other}");
+        }
     }
 
     #[test]

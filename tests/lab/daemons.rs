@@ -46,23 +46,67 @@ pub fn refused_upgrade(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failove
     nobody_promoted(lab, begun)
 }
 
-/// Another daemon on this host, and nobody notices: the same process of the service writes on under the same token, no
-/// node was presumed lost, and nothing was fenced.
+/// A new file in the place of a library that daemon and guard use: what follows an upgrade of that.
+pub fn needrestart(lab: &Lab, host: &str) -> anyhow::Result<()> {
+    let library = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
+    lab.on(host, &["cp", "--archive", library, "/lib/new"])?;
+    lab.on(host, &["mv", "/lib/new", library])?;
+    let said = lab.on(host, &["needrestart", "-l", "-r", "a"])?;
+    ensure!(said.contains("leasehold.service"), "{said}");
+    Ok(())
+}
+
+/// Nobody reads what the old daemon and the new one have to say.
+pub fn restart_without_journal(lab: &Lab, host: &str) -> anyhow::Result<()> {
+    let signal = |signal| {
+        let kill = format!("kill -{signal} $(systemctl show --property=MainPID --value systemd-journald)");
+        lab.on(host, &["sh", "-c", &kill])
+    };
+    signal("STOP")?;
+    let restarted = restart(lab, host);
+    signal("CONT")?;
+    restarted
+}
+
+/// The service manager alone begins anew.
+pub fn reexec(lab: &mut Lab, primary: &str) -> anyhow::Result<()> {
+    let daemon = lab.daemon(primary)?;
+    unnoticed(lab, |lab| lab.on(primary, &["systemctl", "daemon-reexec"]).map(drop))?;
+    ensure!(lab.daemon(primary)? == daemon, "the daemon was replaced");
+    Ok(())
+}
+
+/// Another daemon on this host, and nobody notices.
 pub fn undisturbed(
     lab: &mut Lab,
     host: &str,
     act: impl FnOnce(&Lab, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let daemon = lab.daemon(host)?;
+    let (daemon, fault) = (lab.daemon(host)?, Moment::now());
+    let serving = unnoticed(lab, |lab| {
+        act(lab, host)?;
+        lab.until("another daemon", |lab| lab.daemon(host).ok().filter(|now| *now != daemon && now.trim() != "0"))?;
+        lab.until_whole().map(drop)
+    })?;
+    if host == serving {
+        tells(lab, host, fault, &["goes on as primary from before the restart"])?;
+    }
+    tells(lab, peer_of(host), fault, &["the peer's daemon restarted"])
+}
+
+/// The same process of the service writes on under the same token and answers all that its clients ask, no node was
+/// presumed lost, and nothing was fenced. Gives the node that serves.
+fn unnoticed(lab: &mut Lab, act: impl FnOnce(&mut Lab) -> anyhow::Result<()>) -> anyhow::Result<String> {
     lab.ledger.take(Duration::ZERO);
     let begun = lab.ledger.lines.len() - 1;
     let before = lab.ledger.lines[begun].clone();
+    let clients = lab.clients();
     let fault = Moment::now();
-    act(lab, host)?;
-    lab.until("another daemon", |lab| lab.daemon(host).ok().filter(|now| *now != daemon && now.trim() != "0"))?;
-    lab.until_whole()?;
+    let acted = act(lab);
     let settled = lab.ledger.lines.len();
-    lab.until("the service writes on", |lab| (lab.ledger.lines.len() > settled + 10).then_some(()))?;
+    let written = lab.until("the service writes on", |lab| (lab.ledger.lines.len() > settled + 10).then_some(()));
+    let tally = clients.end();
+    acted.and(written)?;
     let other = lab.ledger.lines[begun..]
         .iter()
         .find(|line| (line.token, &line.node, line.pid) != (before.token, &before.node, before.pid));
@@ -74,10 +118,10 @@ pub fn undisturbed(
         });
         ensure!(alarmed.is_none(), "{host}: {alarmed:?}");
     }
-    if host == before.node {
-        tells(lab, host, fault, &["goes on as primary from before the restart"])?;
-    }
-    tells(lab, peer_of(host), fault, &["the peer's daemon restarted"])
+    println!("    {tally}; longest pause between two writes {}", lab.ledger.longest_gap(begun));
+    ensure!(tally.errors.is_empty(), "{:?}\n{}", tally.errors, lab.described());
+    ensure!(tally.servers() == 1, "{} processes answered", tally.servers());
+    Ok(before.node)
 }
 
 pub fn stop_primary(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {

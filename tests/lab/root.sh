@@ -9,9 +9,10 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 
 suite=bookworm
 # What a server has that runs leasehold: a service manager with its bus, the network's tools, the client of its BMC, ssh; what
-# the services of the scenarios take (a database, clients of NFS and iSCSI); and a clock that can be set for one process.
+# the services of the scenarios take (a database, clients of NFS and iSCSI); and a clock that can be set for one process; and what
+# restarts daemons after an upgrade of their libraries.
 packages=systemd,systemd-sysv,dbus,iproute2,iputils-ping,procps,ipmitool,nftables,init-system-helpers,openssh-server
-packages+=,libnfs13,libiscsi7,postgresql-15,libfaketime
+packages+=,libnfs13,libiscsi7,postgresql-15,libfaketime,needrestart
 # Raise it when the steps below change.
 recipe=2
 

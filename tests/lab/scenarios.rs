@@ -59,6 +59,11 @@ pub const ALL: &[Scenario] = &[
         undisturbed(lab, primary, |lab, host| (0..10).try_for_each(|_| spaced(|| restart(lab, host))))
     }),
     scenario("SIGKILL of the primary's daemon", |lab, primary, _| undisturbed(lab, primary, kill_daemon)),
+    scenario("restart of the primary's daemon while its journal stands still", |lab, primary, _| {
+        undisturbed(lab, primary, restart_without_journal)
+    }),
+    scenario("daemon-reexec of the primary", |lab, primary, _| reexec(lab, primary)),
+    scenario("needrestart on the primary", |lab, primary, _| undisturbed(lab, primary, needrestart)),
     scenario("upgrade of the standby's package", |lab, primary, _| undisturbed(lab, peer_of(primary), upgrade)),
     scenario("upgrade of the primary's package", |lab, primary, _| undisturbed(lab, primary, upgrade)),
     scenario("upgrade to a version that refuses the configuration", refused_upgrade),

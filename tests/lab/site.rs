@@ -3,6 +3,7 @@
 //! The scripts beside this file make it; here is what needs to wait. Everything is done from outside, by the names of
 //! its namespaces and through its BMCs, and by commands that an operator would type.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,7 @@ use leasehold::control::{Answer, Client, Decision, LeaseKind, Op, ResourceState,
 use leasehold::core::Span;
 use leasehold::os::clock;
 
+use super::clients::Clients;
 use super::ledger::Ledger;
 use super::promise::Promise;
 use super::witness::Witness;
@@ -27,6 +29,9 @@ pub const PATIENCE: Span = Span::from_secs(90);
 const LOOK: Duration = Duration::from_millis(100);
 /// A daemon that does not answer within this is stopped, or as good as.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where the service answers.
+const PORT: u16 = 8080;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -149,6 +154,13 @@ impl Lab {
             let left = time.minus(clock::now().since(begun));
             self.ledger.take(Duration::from_nanos(left.0).min(LOOK));
         }
+    }
+
+    /// Clients of the service, at its address.
+    pub fn clients(&self) -> Clients {
+        let address = SERVICE_ADDRESS.parse().expect("an address");
+        let namespace = PathBuf::from("/run/netns").join(self.namespace("client"));
+        Clients::start(SocketAddr::new(address, PORT), Some(&namespace))
     }
 
     /// Pulls or plugs the cable of an interface.

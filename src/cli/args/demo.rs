@@ -1,5 +1,6 @@
 //! The demo, and what runs in it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -51,6 +52,10 @@ pub struct DemoService {
     /// The node that it runs on
     #[arg(long, value_name = "NAME")]
     pub node: String,
+
+    /// Answer each line that a client sends here with the token and the process id
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
