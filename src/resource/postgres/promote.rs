@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::config::Synchronous;
-use crate::core::{Severity, Standing, Token};
+use crate::core::{Instant, Severity, Standing, Token};
 use crate::os::clock;
 
 use super::super::{Context, ResourceError};
 use super::Half;
 use super::mark::{Mark, Past};
-use super::replication::{self, loss};
+use super::replication::{self, LastSeen, loss};
 use super::space::Space;
 use super::tools::{At, NoAnswer, literal};
 
@@ -30,6 +30,20 @@ const POLL: Duration = Duration::from_millis(40);
 const ANSWER: Duration = Duration::from_secs(10);
 /// What the database gets in order to hold the token.
 const INSTALL: &str = include_str!("../../../packaging/postgres/leasehold.sql");
+/// Where the timeline of this server left the one before: the last line of its history file (PostgreSQL, "Timelines").
+const FORK: &str = r"select (regexp_match(pg_read_file('pg_wal/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '.history'),
+    '\t([0-9A-F]+/[0-9A-F]+)\t[^\n]*\n*$'))[1]::pg_lsn - '0/0'::pg_lsn";
+
+/// What was known of the old primary when this node was about to be promoted.
+#[derive(Debug)]
+struct Known {
+    last: Option<LastSeen>,
+    /// The newest position that it named on the stream itself.
+    told: u64,
+    /// What had come from it.
+    received: u64,
+    at: Instant,
+}
 
 /// Why the token is not in the database.
 #[derive(Debug)]
@@ -86,12 +100,15 @@ impl Half {
     async fn until_it_writes(&self, token: Token) -> Result<(), ResourceError> {
         let recovers = self.until_it_answers().await;
         self.choose_partner().await;
-        if recovers {
-            self.ask_to_promote(token).await?;
-        }
+        let known = if recovers { Some(self.ask_to_promote(token).await?) } else { None };
         loop {
             match self.write_token(token).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if let Some(known) = known {
+                        self.report_loss(known).await;
+                    }
+                    return Ok(());
+                }
                 Err(NotWritten::Stale(why)) => return Err(self.tools.error(why)),
                 Err(NotWritten::NotYet(what)) => self.tell(format!("waits until it writes: {what}")),
             }
@@ -111,21 +128,28 @@ impl Half {
     }
 
     /// Exactly once. An answer that does not come says nothing: the server is asked for its state, not the tool.
-    async fn ask_to_promote(&self, token: Token) -> Result<(), ResourceError> {
+    async fn ask_to_promote(&self, token: Token) -> Result<Known, ResourceError> {
         let (received, told) =
             replication::replica(&self.tools).await.map_or((0, 0), |me| (me.received.max(me.replayed), me.told));
-        let lost = loss(self.last_seen(), told, received, clock::now());
+        let known = Known { last: self.last_seen(), told, received, at: clock::now() };
         tracing::info!(resource = self.tools.resource, %token, "promoting the server");
-        self.report(if lost.possible { Severity::Warning } else { Severity::Notice }, "loss", &lost.text);
         self.tell("promoted, waits until it writes");
         match self.tools.ask(At::Here, &["select pg_promote(false)"], ANSWER).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(known),
             Err(NoAnswer::Refused(what)) => Err(self.tools.error(format!("the server refuses to be promoted: {what}"))),
             Err(no @ (NoAnswer::Silent | NoAnswer::Unreachable(_) | NoAnswer::NoClient(_))) => {
                 tracing::warn!(resource = self.tools.resource, %no, "whether the promotion was asked for is not known");
-                Ok(())
+                Ok(known)
             }
         }
+    }
+
+    /// After the promotion, whose record of the fork says to the byte what this node had: a server that was still replaying
+    /// its own WAL when it was asked names less.
+    async fn report_loss(&self, known: Known) {
+        let fork = self.tools.ask_one(At::Here, FORK, ANSWER).await.ok().and_then(|answer| answer.parse().ok());
+        let lost = loss(known.last, known.told, fork.unwrap_or(known.received), known.at);
+        self.report(if lost.possible { Severity::Warning } else { Severity::Notice }, "loss", &lost.text);
     }
 
     /// The real write by which a primary is known: the token's row. It waits for no standby, or the first start after a
