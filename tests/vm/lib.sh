@@ -1,0 +1,253 @@
+# shellcheck shell=bash
+# What the scenarios of the virtual laboratory share: its network, its machines, its judgements. Sourced by tests/vm/run.
+#
+#   one network namespace: bridges lan, direct, fence and control, one tap for each card of each machine
+#   machine N: eth0 192.0.2.N and 2001:db8::N at lan · eth1 198.51.100.N at direct · eth2 203.0.113.N at fence ·
+#              eth3 10.97.9.N at control, by which it is commanded
+#
+# The namespace itself has number 100 on lan, and 254 on control. Nothing is visible outside of it.
+
+vm_root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+export PATH=$PATH:/usr/sbin:/sbin
+# Of the scenario that is played, set by tests/vm/run: its folder, the image, the package.
+: "${state:=}" "${image:=}" "${package:=}"
+bridges=(lan direct fence control)
+# Of every wait: an emulated machine beside others that work is slow.
+patience=${LEASEHOLD_VM_PATIENCE:-240}
+space=leasehold-vm-$$
+
+say() {
+    printf 'vm: %6.1f s  %s\n' "$(since_start)" "$*"
+}
+
+die() {
+    echo "vm: FAILED: $*" >&2
+    exit 1
+}
+
+now_ms() {
+    echo $(($(date +%s%N) / 1000000))
+}
+
+started_ms=$(now_ms)
+
+since_start() {
+    local ms=$(($(now_ms) - started_ms))
+    echo "$((ms / 1000)).$(printf '%03d' $((ms % 1000)))"
+}
+
+# Runs a command again and again until it succeeds:   await WHAT COMMAND…
+await() {
+    local what=$1 end=$((SECONDS + patience))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || die "not within $patience s: $what"
+        sleep 0.2
+    done
+}
+
+# As `await`, for what others look at each 20 ms, such as a clock from outside.
+await_closely() {
+    local what=$1 end=$((SECONDS + patience))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || die "not within $patience s: $what"
+        sleep 0.02
+    done
+}
+
+# expect WHAT COMMAND…: it succeeds, or the scenario has failed.
+expect() {
+    local what=$1 told
+    shift
+    told=$("$@" 2>&1) || die "$what: '$*' says: $told"
+    say "ok: $what"
+}
+
+# expect_failure WHAT WORDS COMMAND…: it fails, and says these words.
+expect_failure() {
+    local what=$1 words=$2 told
+    shift 2
+    if told=$("$@" 2>&1); then die "$what: '$*' succeeds: $told"; fi
+    grep -qE -- "$words" <<<"$told" || die "$what: '$*' does not say '$words' but: $told"
+    say "ok: $what"
+}
+
+# --- network -----------------------------------------------------------------------------------------------------------
+
+inside() {
+    nsenter --net="/run/netns/$space" -- "$@"
+}
+
+make_network() {
+    local bridge
+    ip netns add "$space"
+    ip -n "$space" link set lo up
+    for bridge in "${bridges[@]}"; do
+        ip -n "$space" link add "$bridge" type bridge
+        ip -n "$space" link set "$bridge" up
+    done
+    ip -n "$space" address add 192.0.2.100/24 dev lan
+    ip -n "$space" address add 2001:db8::100/64 dev lan nodad
+    ip -n "$space" address add 10.97.9.254/24 dev control
+}
+
+# --- machines ----------------------------------------------------------------------------------------------------------
+
+# An emulated clock has to go on beside whatever else works here: hence the priority.
+# Writes how a machine starts to $state/NAME/start; a BMC runs that file, too. Further arguments are QEMU's.
+#   define NAME NUMBER MEMORY_MB ARGUMENT…
+define() {
+    local machine=$1 number=$2 memory=$3 home=$state/$1 card=0 bridge
+    shift 3
+    mkdir -p "$home"
+    echo "$number" >"$home/number"
+    qemu-img create -q -f qcow2 -b "$image/root.ext4" -F raw "$home/disk.qcow2"
+    local command=(qemu-system-x86_64 -name "$machine" -M pc --accel "tcg,thread=multi,tb-size=96" -cpu qemu64 -smp 1
+        -m "$memory" -nodefaults -no-user-config -display none -uuid "$(uuid_of "$number")"
+        -kernel "$image/vmlinux" -initrd "$image/first.gz"
+        -append "console=ttyS0 root=/dev/vda rw quiet mitigations=off audit=0 tsc=reliable no_timer_check nowatchdog panic=0 net.ifnames=0 systemd.hostname=$machine vm.number=$number"
+        -drive "file=$home/disk.qcow2,if=virtio,format=qcow2,cache=unsafe" -device virtio-rng-pci
+        -chardev "file,id=serial,path=$home/serial,append=on" -serial chardev:serial
+        -qmp "unix:$home/qmp,server=on,wait=off" -qmp "unix:$home/events-line,server=on,wait=off" -pidfile "$home/pid")
+    for bridge in "${bridges[@]}"; do
+        ip -n "$space" tuntap add "$machine-$card" mode tap
+        ip -n "$space" link set "$machine-$card" master "$bridge" up
+        command+=(-netdev "tap,id=net$card,ifname=$machine-$card,script=no,downscript=no"
+            -device "virtio-net-pci,netdev=net$card,id=card$card,romfile=,mac=52:54:00:00:0$card:0$number")
+        card=$((card + 1))
+    done
+    command+=("$@")
+    {
+        echo '#!/bin/bash'
+        echo "exec 9>&- </dev/null >>$home/qemu.log 2>&1"
+        printf 'exec nsenter --net=/run/netns/%s --' "$space"
+        printf ' %q' "${command[@]}"
+        echo
+    } >"$home/start"
+    chmod 0755 "$home/start"
+}
+
+uuid_of() {
+    printf '4c4c4544-0000-4000-8000-00000000000%d' "$1"
+}
+
+# By hand, where no BMC does it.
+power_on() {
+    "$state/$1/start" &
+    disown
+}
+
+pid_of() {
+    local pid
+    pid=$(cat "$state/$1/pid" 2>/dev/null) && grep -qzFx -- "$1" "/proc/$pid/cmdline" && echo "$pid"
+}
+
+is_on() {
+    local pid
+    # A zombie has no command line.
+    pid=$(pid_of "$1") && [ -s "/proc/$pid/cmdline" ]
+}
+
+power_off() {
+    local pid
+    pid=$(pid_of "$1") && kill -KILL "$pid"
+    await "$1 is off" is_off "$1"
+}
+
+is_off() {
+    ! is_on "$1"
+}
+
+# Asks the emulator, as a hypervisor's own tools do:   hypervisor NAME '{"execute":"stop"}'
+hypervisor() {
+    python3 - "$state/$1/qmp" "$2" <<'PYTHON'
+import json, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.settimeout(20)
+line.connect(sys.argv[1])
+words = line.makefile("rw")
+words.readline()
+for question in ('{"execute":"qmp_capabilities"}', sys.argv[2]):
+    words.write(question + "\n")
+    words.flush()
+    answer = json.loads(words.readline())
+    while "event" in answer:
+        answer = json.loads(words.readline())
+if "error" in answer:
+    sys.exit(str(answer))
+print(json.dumps(answer["return"]))
+PYTHON
+}
+
+# cable NAME CARD true|false: whether it is in.
+cable() {
+    hypervisor "$1" "{\"execute\":\"set_link\",\"arguments\":{\"name\":\"card$2\",\"up\":$3}}" >/dev/null
+}
+
+address_of() {
+    echo "10.97.9.$(cat "$state/$1/number")"
+}
+
+# Runs a command on a machine, as root. One connection serves many; it is told again when the machine is another boot.
+on() {
+    local machine=$1
+    shift
+    inside ssh -T -F /dev/null -i "$image/key" -o UserKnownHostsFile="$image/known-hosts" -o ConnectTimeout=20 \
+        -o ServerAliveInterval=5 -o ServerAliveCountMax=12 -o ControlMaster=auto -o ControlPersist=600 \
+        -o ControlPath="$state/$machine/way-in" -o LogLevel=ERROR "root@$(address_of "$machine")" "$(printf '%q ' "$@")"
+}
+
+# A script on a machine, from standard input.
+script_on() {
+    on "$1" bash -euo pipefail -s
+}
+
+copy_to() {
+    local machine=$1 mode=$2 to=$3
+    on "$machine" install -D -m "$mode" /dev/stdin "$to"
+}
+
+# A machine that was reset, or stands still, does not answer on the old connection.
+forget_way_in() {
+    ssh -O exit -o ControlPath="$state/$1/way-in" nobody >/dev/null 2>&1 || true
+}
+
+is_reachable() {
+    forget_way_in "$1"
+    on "$1" true
+}
+
+until_up() {
+    await "$1 answers" is_reachable "$1"
+    say "$1 is up"
+}
+
+install_package() {
+    copy_to "$1" 0644 /root/leasehold.deb <"$package"
+    on "$1" dpkg --force-depends --install /root/leasehold.deb >"$state/$1/dpkg.log" 2>&1 ||
+        die "$1: dpkg: $(tail -5 "$state/$1/dpkg.log")"
+}
+
+# --- the end -----------------------------------------------------------------------------------------------------------
+
+take_down() {
+    local home pid
+    for home in "$state"/*/; do
+        [ -e "$home/number" ] || continue
+        forget_way_in "$(basename "$home")"
+        pid=$(pid_of "$(basename "$home")") && kill -KILL "$pid"
+    done
+    for pid in "${companions[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    [ ! -e "/run/netns/$space" ] || ip netns delete "$space"
+}
+
+# What else was started, by process number; its end is nothing to be told of.
+companions=()
+
+companion() {
+    companions+=($!)
+    disown
+}
