@@ -7,7 +7,6 @@
 #
 # The namespace itself has number 100 on lan, and 254 on control. Nothing is visible outside of it.
 
-vm_root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 export PATH=$PATH:/usr/sbin:/sbin
 # Of the scenario that is played, set by tests/vm/run: its folder, the image, the package.
 : "${state:=}" "${image:=}" "${package:=}"
@@ -43,16 +42,6 @@ await() {
     until "$@" >/dev/null 2>&1; do
         [ $SECONDS -lt $end ] || die "not within $patience s: $what"
         sleep 0.2
-    done
-}
-
-# As `await`, for what others look at each 20 ms, such as a clock from outside.
-await_closely() {
-    local what=$1 end=$((SECONDS + patience))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [ $SECONDS -lt $end ] || die "not within $patience s: $what"
-        sleep 0.02
     done
 }
 
@@ -149,16 +138,6 @@ is_on() {
     pid=$(pid_of "$1") && [ -s "/proc/$pid/cmdline" ]
 }
 
-power_off() {
-    local pid
-    pid=$(pid_of "$1") && kill -KILL "$pid"
-    await "$1 is off" is_off "$1"
-}
-
-is_off() {
-    ! is_on "$1"
-}
-
 # Asks the emulator, as a hypervisor's own tools do:   hypervisor NAME '{"execute":"stop"}'
 hypervisor() {
     python3 - "$state/$1/qmp" "$2" <<'PYTHON'
@@ -238,16 +217,5 @@ take_down() {
         forget_way_in "$(basename "$home")"
         pid=$(pid_of "$(basename "$home")") && kill -KILL "$pid"
     done
-    for pid in "${companions[@]}"; do
-        kill -KILL "$pid" 2>/dev/null || true
-    done
     [ ! -e "/run/netns/$space" ] || ip netns delete "$space"
-}
-
-# What else was started, by process number; its end is nothing to be told of.
-companions=()
-
-companion() {
-    companions+=($!)
-    disown
 }
