@@ -93,7 +93,8 @@ for remove in "$here/prerm remove" "$scratch/PREUN 0"; do
     # shellcheck disable=SC2086
     ACTIVE=yes run 0 $remove
     said 'hands the service over first'
-    [ "$(grep -o 'stop leasehold.*' "$CALLS" | tr '\n' ' ')" = 'stop leasehold.service stop leasehold-guard.service ' ] ||
+    [ "$(grep -o 'stop leasehold.*' "$CALLS" | tr '\n' ' ')" = \
+        'stop leasehold.service stop leasehold-guard.service leasehold-agent.socket leasehold-resource.socket ' ] ||
         fail 'stopped in another order'
     called 'disable leasehold.service leasehold-guard.service'
     # shellcheck disable=SC2086
