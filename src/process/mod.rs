@@ -11,7 +11,7 @@
 //! runtime to reap. And starting a program never holds up the caller's thread: the kernel makes the parent wait
 //! until the program is loaded, which takes as long as the disk does, so it happens on a thread of its own.
 //!
-//! Under systemd the programs are children of units of their own ([`unit`]), and everything above is true all the same.
+//! Under systemd the programs are children of units of their own ([`mod@unit`]), and everything above is true all the same.
 
 mod pidfd;
 mod places;
