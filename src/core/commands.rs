@@ -187,7 +187,7 @@ impl Node {
             return Err(refusal);
         }
         let token = written.held_token;
-        self.void_attempt(now);
+        self.call_off_attempt(now);
         self.report(Event::KeepsResources { token });
         self.out(Output::ArmLease { deadline: Instant::NEVER, token, sole: true });
         self.finish();

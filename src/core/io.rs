@@ -261,134 +261,48 @@ pub enum Severity {
 /// A decision or an observation, with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    Started {
-        record_found: bool,
-    },
-    LeaseAdopted {
-        token: Token,
-        left: Span,
-    },
-    ContactMade {
-        peer: Incarnation,
-        boot: BootId,
-    },
-    PeerRestarted {
-        peer: Incarnation,
-        rebooted: bool,
-    },
-    PeerDoubtful {
-        silence: Span,
-    },
-    PeerLost {
-        silence: Span,
-        incident: u64,
-    },
+    Started { record_found: bool },
+    LeaseAdopted { token: Token, left: Span },
+    ContactMade { peer: Incarnation, boot: BootId },
+    PeerRestarted { peer: Incarnation, rebooted: bool },
+    PeerDoubtful { silence: Span },
+    PeerLost { silence: Span, incident: u64 },
     ContactRegained,
-    BecameStandby {
-        standing: Standing,
-    },
-    StandingChanged {
-        from: Standing,
-        to: Standing,
-    },
-    Claimed {
-        token: Token,
-    },
-    ClaimWithdrawn {
-        token: Token,
-    },
-    GrantedFirst {
-        token: Token,
-    },
+    BecameStandby { standing: Standing },
+    StandingChanged { from: Standing, to: Standing },
+    Claimed { token: Token },
+    ClaimWithdrawn { token: Token },
+    GrantedFirst { token: Token },
     ProbeStarted,
-    AttemptStarted {
-        token: Token,
-        number: u32,
-    },
-    AttemptFailed {
-        result: FenceResult,
-        retry_in: Span,
-    },
+    AttemptStarted { token: Token, number: u32 },
+    AttemptFailed { result: FenceResult, retry_in: Span },
     AttemptVoided,
-    /// By an operator, who confirmed what it was to bring about or stops this node.
     AttemptCalledOff,
-    AttemptTooLate {
-        needs: Span,
-        left: Span,
-    },
-    ProofObtained {
-        proof: ProofKind,
-    },
-    ProofVoided {
-        proof: ProofKind,
-    },
-    ProofWaits {
-        proof: ProofKind,
-        wait: Span,
-    },
-    Promoting {
-        proof: ProofKind,
-        token: Token,
-    },
-    Promoted {
-        proof: ProofKind,
-        token: Token,
-    },
-    Serving {
-        token: Token,
-    },
-    WentSole {
-        proof: Option<ProofKind>,
-    },
-    Admitted {
-        peer: Incarnation,
-    },
-    TokenReminted {
-        from: Token,
-        to: Token,
-    },
-    TakeFailed {
-        result: TakeResult,
-    },
+    AttemptTooLate { needs: Span, left: Span },
+    ProofObtained { proof: ProofKind },
+    ProofVoided { proof: ProofKind },
+    ProofWaits { proof: ProofKind, wait: Span },
+    Promoting { proof: ProofKind, token: Token },
+    Promoted { proof: ProofKind, token: Token },
+    Serving { token: Token },
+    WentSole { proof: Option<ProofKind> },
+    Admitted { peer: Incarnation },
+    TokenReminted { from: Token, to: Token },
+    TakeFailed { result: TakeResult },
     AccessFailed,
-    Demoting {
-        reason: StopReason,
-        token: Token,
-    },
-    Released {
-        token: Token,
-    },
-    ReleaseWithdrawn {
-        token: Token,
-    },
-    HandoverRefusedByPeer {
-        token: Token,
-    },
-    CannotPromote {
-        token: Token,
-        because: Hindrance,
-    },
-    Waiting {
-        because: Hindrance,
-    },
+    Demoting { reason: StopReason, token: Token },
+    Released { token: Token },
+    ReleaseWithdrawn { token: Token },
+    HandoverRefusedByPeer { token: Token },
+    CannotPromote { token: Token, because: Hindrance },
+    Waiting { because: Hindrance },
     StopStuck,
     Frozen,
     Thawed,
-    Confirmed {
-        uid: u32,
-        incident: u64,
-    },
-    StalePeer {
-        held: Token,
-    },
-    DeviceLied {
-        boot: BootId,
-        agents: AgentSet,
-    },
-    PeerRolledBack {
-        announced: Token,
-        once: Token,
-    },
+    Confirmed { uid: u32, incident: u64 },
+    StalePeer { held: Token },
+    DeviceLied { boot: BootId, agents: AgentSet },
+    PeerRolledBack { announced: Token, once: Token },
     RolledBack,
     AlarmsCleared,
     RecordUnwritable,
@@ -398,23 +312,15 @@ pub enum Event {
     LeaveAcknowledged,
     LeaveUnacknowledged,
     OperatorFence,
-    OperatorFenceDone {
-        result: FenceResult,
-    },
-    PowerOnDue {
-        number: u32,
-    },
-    PowerOnLimit {
-        limit: u32,
-    },
+    OperatorFenceDone { result: FenceResult },
+    PowerOnDue { number: u32 },
+    PowerOnLimit { limit: u32 },
     DrillBegun,
     DrillPowersOn,
     DrillDone,
     DrillFailed,
     Stopping,
-    KeepsResources {
-        token: Token,
-    },
+    KeepsResources { token: Token },
 }
 
 /// Why a command was not carried out.
