@@ -67,18 +67,12 @@ fn the_documented_status_shows_every_field() {
 
 /// A picture with every part filled in.
 fn documented() -> Reply {
-    use leasehold::control::{Alarm, Blocked, Clients, ClientsState, Incident, Progress, Reason, Rejecting};
+    use leasehold::control::{Alarm, Blocked, Clients, ClientsState, Incident, Reason, Rejecting};
 
     let mut status = fixture::healthy();
     status.links.truncate(1);
     status.resources.truncate(1);
-    status.resources[0].progress = Some(Progress {
-        step: Some("rewind".into()),
-        text: "rewinding its data, 41 % (38.0 of 92.0 MB)".into(),
-        percent: Some(41),
-        done_bytes: Some(38_912 << 10),
-        total_bytes: Some(94_208 << 10),
-    });
+    status.resources[0].progress = Some(fixture::rewinding());
     status.fencing.truncate(1);
     status.fencing[0].state = leasehold::control::FencingState::Failing;
     status.fencing[0].faults.push("login refused: the password is wrong".into());

@@ -10,6 +10,9 @@ mod pairs;
 #[path = "common/need.rs"]
 mod need;
 
+#[path = "common/page.rs"]
+mod shared_page;
+
 #[path = "common/systemd.rs"]
 mod systemd;
 
@@ -26,10 +29,12 @@ use leasehold::cli::demo::history;
 use leasehold::cli::demo::pair::Pair;
 use leasehold::cli::demo::procs::Process;
 use leasehold::cli::demo::world::{BOTH, Fencing, Guarding, Plan, Timing, name};
-use leasehold::core::{BootId, Instant, NodeId, Span};
+use leasehold::core::{Instant, NodeId, Span};
 use leasehold::os::clock;
-use leasehold::os::shared::{Content, Said, Shared, Told};
+use leasehold::os::shared::Shared;
 use rustix::process::Signal;
+
+use shared_page::{page_in, said, told};
 
 /// Side by side: a pair mostly waits.
 const LANES: usize = 3;
@@ -80,25 +85,7 @@ fn pair_with(guarding: Guarding) -> Pair {
 
 /// What daemon and guard of a node share.
 fn page(pair: &Pair, node: NodeId) -> Shared {
-    let run = pair.world.home(node).join("run");
-    let bytes = fs::read(run.join("guard")).expect("the daemon has made it");
-    // The id of a boot that this world made up stands at the beginning of the body.
-    let boot = BootId(bytes[24..40].try_into().expect("16 bytes"));
-    Shared::open(&run, boot).expect("the page can be mapped")
-}
-
-fn told(page: &Shared) -> Told {
-    match page.told() {
-        Content::Told(told) => told,
-        other => panic!("the daemon told {other:?}"),
-    }
-}
-
-fn said(page: &Shared) -> Said {
-    match page.said() {
-        Content::Told(said) => said,
-        other => panic!("the guard said {other:?}"),
-    }
+    page_in(&pair.world.home(node).join("run"))
 }
 
 /// Nobody hears anybody, and no fence device answers: only the end of the lease is left.

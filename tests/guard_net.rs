@@ -9,6 +9,8 @@ mod need;
 #[allow(dead_code)]
 #[path = "cut/net.rs"]
 mod net;
+#[path = "common/page.rs"]
+mod shared_page;
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -19,13 +21,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leasehold::control::Role;
-use leasehold::core::{BootId, Instant, NodeId};
+use leasehold::core::{Instant, NodeId};
 use leasehold::os::clock;
-use leasehold::os::shared::{Content, Fired, Said, Shared, Told};
+use leasehold::os::shared::{Fired, Shared};
 use rustix::process::{Signal, kill_process};
 
 use daemons::{Daemons, Rights, name, until};
 use net::{CLIENT, answers, error};
+use shared_page::{page_in, said, told};
 
 const PORT: u16 = 7000;
 const OTHER: u16 = 7001;
@@ -68,22 +71,7 @@ fn boot(node: NodeId) -> String {
 }
 
 fn page(daemons: &Daemons, node: NodeId) -> Shared {
-    let id = u128::from_str_radix(&boot(node).replace('-', ""), 16).expect("hexadecimal");
-    Shared::open(&daemons.path(name(node)).join("run"), BootId(id.to_be_bytes())).expect("the page is there")
-}
-
-fn said(page: &Shared) -> Said {
-    match page.said() {
-        Content::Told(said) => said,
-        other => panic!("the guard said {other:?}"),
-    }
-}
-
-fn told(page: &Shared) -> Told {
-    match page.told() {
-        Content::Told(told) => told,
-        other => panic!("the daemon told {other:?}"),
-    }
+    page_in(&daemons.path(name(node)).join("run"))
 }
 
 /// A pair that serves, and its primary.

@@ -27,6 +27,8 @@ mod promise;
 mod scenarios;
 #[path = "lab/site.rs"]
 mod site;
+#[path = "common/spans.rs"]
+mod spans;
 #[path = "lab/storage.rs"]
 mod storage;
 #[path = "lab/times.rs"]

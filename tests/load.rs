@@ -16,6 +16,8 @@ mod journal;
 mod need;
 #[path = "common/pair.rs"]
 mod pairs;
+#[path = "common/page.rs"]
+mod shared_page;
 #[path = "load/watch.rs"]
 mod watch;
 
@@ -27,13 +29,13 @@ use std::time::Duration;
 use leasehold::cli::demo::pair::{Pair, What};
 use leasehold::cli::demo::world::{BOTH, Fencing, Guarding, Plan, Timing, name};
 use leasehold::control::Op;
-use leasehold::core::{BootId, NodeId, Span};
+use leasehold::core::{NodeId, Span};
 use leasehold::os::clock;
-use leasehold::os::shared::{Content, Shared};
 use rustix::process::Pid;
 
 use disk::Disk;
 use journal::Journal;
+use shared_page::{page_in, said};
 use watch::{Seen, Watch};
 
 /// With a term of 2 s: D = 600 ms, P = 300 ms, and the margin that follows from them.
@@ -168,19 +170,11 @@ fn schedule_all(pair: &Pair) {
     }
 }
 
-fn page(home: &Path) -> Shared {
-    let run = home.join("run");
-    let bytes = fs::read(run.join("guard")).expect("the daemon has made it");
-    // The id of a boot that this world made up stands at the beginning of the body.
-    let boot = BootId(bytes[24..40].try_into().expect("16 bytes"));
-    Shared::open(&run, boot).expect("the page can be mapped")
-}
-
 /// Drives the machine to its limits, and gives what was seen meanwhile.
 fn load(rig: &mut Rig, primary: NodeId, seconds: u64) -> Seen {
     let home = rig.pair().world.home(primary);
     let hogs = Hogs::let_loose(seconds + 60);
-    let watch = Watch::start(page(&home));
+    let watch = Watch::start(page_in(&home.join("run")));
     let ends = clock::now().after(Span::from_secs(seconds));
     while clock::now() < ends {
         let left = Duration::from(ends.since(clock::now()));
@@ -243,10 +237,7 @@ fn print(rig: &mut Rig, primary: NodeId, seconds: u64, seen: &Seen, lost: usize)
     println!("  the watch itself was late by p50 {}, p99.9 {}, max {}", watch.p50, watch.p99_9, watch.longest);
     for node in BOTH {
         let stalls = rig.pair().status(node).map(|s| serde_json::to_string(&s.stalls).expect("JSON"));
-        let said = match page(&rig.pair().world.home(node)).said() {
-            Content::Told(said) => said,
-            other => panic!("the guard said {other:?}"),
-        };
+        let said = said(&page_in(&rig.pair().world.home(node).join("run")));
         println!(
             "  {} ({}): loop {}; guard woken late by p50 {}, p99.9 {}, max {}",
             name(node),

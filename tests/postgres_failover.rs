@@ -19,6 +19,8 @@ mod rows;
 mod segment;
 #[path = "postgres_failover/site.rs"]
 mod site;
+#[path = "common/spans.rs"]
+mod spans;
 #[path = "postgres_failover/times.rs"]
 mod times;
 

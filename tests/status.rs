@@ -9,11 +9,11 @@ use std::path::Path;
 
 use leasehold::cli::status::{Level, findings, render};
 use leasehold::control::{
-    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Progress, Reason, RecordState,
-    Rejecting, ResourceState, Role, Standing, Status, Verdict,
+    Alarm, Blocked, CanFailOver, Contact, FencingState, Flow, Incident, LeaseKind, Reason, RecordState, Rejecting,
+    ResourceState, Role, Standing, Status, Verdict,
 };
 
-use fixture::{at, evidence, healthy};
+use fixture::{at, evidence, healthy, rewinding};
 
 const WIDTH: usize = 80;
 
@@ -96,13 +96,7 @@ fn a_rejoin_shows_its_step_and_how_far_it_is() {
     status.me.standing = Standing::Out;
     status.me.ready = false;
     status.resources[0].name = "db".into();
-    status.resources[0].progress = Some(Progress {
-        step: Some("rewind".into()),
-        text: "rewinding its data, 41 % (38.0 of 92.0 MB)".into(),
-        percent: Some(41),
-        done_bytes: Some(38_912 << 10),
-        total_bytes: Some(94_208 << 10),
-    });
+    status.resources[0].progress = Some(rewinding());
     status.me.not_ready = Some("resource \"db\": this node could not run it: its server does not run".into());
     status.can_fail_over = no(&[("this node's resources say that it could not serve", None)]);
     golden("rejoin", &status);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use leasehold::control::{
     CanFailOver, Clients, Contact, Drill, DrillState, Evidence, FenceJournal, Fencing, FencingState, Figures, Flow,
-    Late, Lateness, Lease, LeaseKind, Link, Me, Peer, Proof, ProofKind, Record, RecordState, Resource, ResourceState,
-    Role, Said, Stalls, Standing, Status, Stops, Verdict, Version,
+    Late, Lateness, Lease, LeaseKind, Link, Me, Peer, Progress, Proof, ProofKind, Record, RecordState, Resource,
+    ResourceState, Role, Said, Stalls, Standing, Status, Stops, Verdict, Version,
 };
 
 /// The peer's machine.
@@ -24,6 +24,18 @@ pub fn evidence(time: &str, agent: &str, text: &str) -> Evidence {
 fn lateness(count: u64, p50_us: u64, longest_us: u64) -> Lateness {
     let late = Late { count, p50_us, p99_9_us: 20 * p50_us, longest_us };
     Lateness { since_start: late, last_hour: late }
+}
+
+/// Of a database that is made a standby again.
+#[allow(dead_code)] // not each test program shows one
+pub fn rewinding() -> Progress {
+    Progress {
+        step: Some("rewind".into()),
+        text: "rewinding its data, 41 % (38.0 of 92.0 MB)".into(),
+        percent: Some(41),
+        done_bytes: Some(38_912 << 10),
+        total_bytes: Some(94_208 << 10),
+    }
 }
 
 pub fn healthy() -> Status {

@@ -13,6 +13,7 @@ use leasehold::core::{Instant, Span};
 use leasehold::os::clock;
 
 use super::site::Lab;
+use super::spans::{median, sorted, told};
 
 /// The moment of a fault, on both clocks: decisions carry the wall's, writes that of the boot.
 #[derive(Clone, Copy)]
@@ -107,20 +108,6 @@ fn rows(failovers: &[Failover], day: &str) -> Vec<(&'static str, String)> {
         (name, format!("| {name} | {day} | {} | {} |", runs.len(), cells.join(" | ")))
     };
     names.into_iter().map(row).collect()
-}
-
-fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
-    let mut spans: Vec<Span> = spans.collect();
-    spans.sort();
-    spans
-}
-
-fn median(sorted: &[Span]) -> String {
-    told(sorted.get(sorted.len() / 2))
-}
-
-fn told(span: Option<&Span>) -> String {
-    span.map_or("-".to_owned(), |span| format!("{} ms", span.0 / 1_000_000))
 }
 
 #[test]

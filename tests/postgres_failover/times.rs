@@ -7,6 +7,7 @@ use leasehold::control::Decision;
 use leasehold::core::Span;
 
 use crate::site::{FAULTS, Fault};
+use crate::spans::{median, sorted, told};
 
 /// One failover.
 #[derive(Debug, Clone)]
@@ -66,18 +67,4 @@ pub fn table(failovers: &[Failover]) -> String {
         writeln!(text, "| {} |", cells.join(" | ")).expect("a string takes everything");
     }
     text
-}
-
-fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
-    let mut spans: Vec<Span> = spans.collect();
-    spans.sort();
-    spans
-}
-
-fn median(sorted: &[Span]) -> String {
-    told(sorted.get(sorted.len() / 2))
-}
-
-fn told(span: Option<&Span>) -> String {
-    span.map_or("-".to_owned(), |span| format!("{} ms", span.as_ms()))
 }
