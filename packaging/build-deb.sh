@@ -34,7 +34,7 @@ debian_changelog() {
 dependencies() {
     mkdir -p "$scratch/shlibs/debian"
     printf 'Source: leasehold\n\nPackage: leasehold\nArchitecture: any\n' >"$scratch/shlibs/debian/control"
-    (cd "$scratch/shlibs" && dpkg-shlibdeps -O "$root/usr/bin/leasehold" 2>"$scratch/shlibs/log") |
+    (cd "$scratch/shlibs" && dpkg-shlibdeps -O "$root/usr/bin/leasehold" "$root/usr/libexec/leasehold/leasehold-guard" 2>"$scratch/shlibs/log") |
         sed -n 's/^shlibs:Depends=//p'
 }
 

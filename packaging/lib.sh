@@ -29,6 +29,8 @@ read_options() {
         shift 2
     done
     [ -x "$binary" ] || fail "$binary is missing: run cargo build --release --locked first"
+    guard=$(dirname "$binary")/leasehold-guard
+    [ -x "$guard" ] || fail "$guard is missing: it is built with leasehold, and has to lie beside it"
     root=$(realpath -m "${root:-$scratch/root}")
     rm -rf "$root"
     # Outside a git checkout the changelog has to date the package.
@@ -46,7 +48,9 @@ read_options() {
 stage() {
     local units=$root$1 zsh=$root$2 doc=$root/usr/share/doc/leasehold
     install -D -m 0755 "$binary" "$root/usr/bin/leasehold"
-    strip --remove-section=.comment --remove-section=.note "$root/usr/bin/leasehold"
+    # Only `leasehold guard` starts it.
+    install -D -m 0755 "$guard" "$root/usr/libexec/leasehold/leasehold-guard"
+    strip --remove-section=.comment --remove-section=.note "$root/usr/bin/leasehold" "$root/usr/libexec/leasehold/leasehold-guard"
     install -D -m 0644 -t "$units" systemd/*.service systemd/*.socket
     install -D -m 0644 packaging/leasehold.preset "$root/usr/lib/systemd/system-preset/50-leasehold.preset"
     install -D -m 0644 packaging/leasehold.default "$root/etc/default/leasehold"

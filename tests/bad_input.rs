@@ -5,11 +5,12 @@ mod pairs;
 
 use std::fs;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::Command;
 
 use leasehold::cli::demo::pair::Pair;
 use leasehold::cli::demo::world::{Fencing, Timing};
-use leasehold::config::{self, Config};
+use leasehold::config::{self, Config, SecretSource};
 use leasehold::control::Status;
 use leasehold::core::{
     Activity, BootId, Datagram, Digest, Incarnation, NodeId, Notices, Role, Seq, Standing, SystemUuid, Token,
@@ -25,6 +26,14 @@ const UNUSABLE: i32 = 78;
 
 fn configuration(pair: &Pair, node: NodeId) -> Config {
     config::load(&pair.world.home(node).join("leasehold.toml")).expect("it runs with this").config
+}
+
+/// Where the key of the pair lies.
+fn key_file(config: &Config) -> &Path {
+    match &config.key {
+        SecretSource::File(path) => path,
+        SecretSource::Credential(name) => panic!("this pair has no credential {name}"),
+    }
 }
 
 fn status(pair: &Pair, node: NodeId) -> Status {
@@ -90,7 +99,7 @@ fn ten_thousand_bad_datagrams_are_counted_and_change_nothing() {
     let mut pair = pairs::build(pairs::plan(Timing::SHORT, Fencing::StandIn));
     let primary = pairs::start(&mut pair);
     let config = configuration(&pair, primary);
-    let keyring = Keyring::parse(&fs::read_to_string(&config.key_file).expect("the key of the pair")).expect("a key");
+    let keyring = Keyring::parse(&fs::read_to_string(key_file(&config)).expect("the key of the pair")).expect("a key");
     let sealed = seal(&keyring, 0, &alarming(primary));
     let (before, counted) = (essence(&status(&pair, primary)), rejected(&pair, primary));
 
@@ -113,7 +122,7 @@ fn ten_thousand_bad_datagrams_are_counted_and_change_nothing() {
 }
 
 /// Runs a daemon that is expected to refuse to start; gives exit status and words.
-fn refused(home: &std::path::Path, name: &str) -> (Option<i32>, String) {
+fn refused(home: &Path, name: &str) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold"))
         .args(["--config", &home.join("leasehold.toml").to_string_lossy(), "daemon", "--node", name])
         .output()
@@ -143,8 +152,23 @@ fn a_key_that_others_can_read_refuses_to_start() {
     use std::os::unix::fs::PermissionsExt;
     let pair = pairs::build(pairs::plan(Timing::SHORT, Fencing::StandIn));
     let config = configuration(&pair, NodeId::First);
-    fs::set_permissions(&config.key_file, fs::Permissions::from_mode(0o644)).expect("our own file");
+    let key = key_file(&config);
+    fs::set_permissions(key, fs::Permissions::from_mode(0o644)).expect("our own file");
     let (code, words) = refused(&pair.world.home(NodeId::First), &config.nodes[0].name);
     assert_eq!(code, Some(UNUSABLE), "{words}");
-    assert!(words.contains("chmod") && words.contains(&*config.key_file.to_string_lossy()), "{words}");
+    assert!(words.contains("chmod") && words.contains(&*key.to_string_lossy()), "{words}");
+}
+
+#[test]
+fn a_key_that_systemd_was_to_hand_over_and_did_not_is_named_with_its_place() {
+    let pair = pairs::build(pairs::plan(Timing::SHORT, Fencing::StandIn));
+    let home = pair.world.home(NodeId::First);
+    let (file, config) = (home.join("leasehold.toml"), configuration(&pair, NodeId::First));
+    let text = fs::read_to_string(&file).expect("our own file");
+    let key = format!("key = \"{}\"", key_file(&config).display());
+    assert!(text.contains(&key));
+    fs::write(&file, text.replace(&key, "key_credential = \"pair\"")).expect("our own file");
+    let (code, words) = refused(&home, &config.nodes[0].name);
+    assert_eq!(code, Some(UNUSABLE), "{words}");
+    assert!(words.contains("/etc/leasehold/credentials/pair") && words.contains("LoadCredential=pair:"), "{words}");
 }

@@ -25,7 +25,7 @@ fn config(agents: Vec<Agent>) -> Config {
     let second = Span::from_secs(1);
     Config {
         cluster: "reef".to_owned(),
-        key_file: PathBuf::from("/unused"),
+        key: SecretSource::File("/unused".into()),
         data: DataModel::Shared,
         nodes: ["heron", "plover"].map(|name| Node { name: name.to_owned() }),
         links: Vec::new(),
@@ -38,6 +38,7 @@ fn config(agents: Vec<Agent>) -> Config {
             fence_bound: second,
             settle: second,
             pause: second,
+            wall_check: false,
             stop_budget: second,
             reset: second,
             watchdog: None,

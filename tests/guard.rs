@@ -19,6 +19,12 @@ mod systemd;
 #[path = "guard/alone.rs"]
 mod alone;
 
+#[path = "guard/displaced.rs"]
+mod displaced;
+
+#[path = "guard/oom.rs"]
+mod oom;
+
 #[path = "guard/units.rs"]
 mod units;
 
@@ -51,14 +57,25 @@ enum Victim {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Signal(Signal),
+    /// The kernel, when memory has run out.
+    Kernel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fault {
     victim: Victim,
-    signal: Signal,
+    by: By,
     what: &'static str,
 }
 
 const fn fault(victim: Victim, signal: Signal, what: &'static str) -> Fault {
-    Fault { victim, signal, what }
+    Fault { victim, by: By::Signal(signal), what }
+}
+
+const fn out_of_memory(victim: Victim, what: &'static str) -> Fault {
+    Fault { victim, by: By::Kernel, what }
 }
 
 const MATRIX: &[Fault] = &[
@@ -72,6 +89,9 @@ const MATRIX: &[Fault] = &[
     fault(Victim::Guard, Signal::ABORT, "guard SIGABRT"),
     fault(Victim::Both, Signal::KILL, "both SIGKILL"),
     fault(Victim::Both, Signal::STOP, "both SIGSTOP"),
+    out_of_memory(Victim::Daemon, "daemon OOM kill"),
+    out_of_memory(Victim::Guard, "guard OOM kill"),
+    out_of_memory(Victim::Both, "both OOM kill"),
 ];
 
 /// A pair whose machines have a guard each.
@@ -111,7 +131,10 @@ fn strike(pair: &Pair, node: NodeId, fault: Fault) {
         Victim::Guard => vec![pair.guard(node).expect("a guard")],
         Victim::Both => vec![pair.daemon(node).expect("a daemon"), pair.guard(node).expect("a guard")],
     };
-    victims.iter().for_each(|victim| victim.signal(fault.signal));
+    match fault.by {
+        By::Signal(signal) => victims.iter().for_each(|victim| victim.signal(signal)),
+        By::Kernel => oom::strike(&victims),
+    }
 }
 
 fn last_write(pair: &Pair, node: NodeId) -> Instant {
@@ -167,8 +190,8 @@ fn rounds() -> usize {
 }
 
 /// Each fault in its rounds, some at once.
-fn strike_all() -> Vec<(Fault, Vec<i128>)> {
-    let work: Vec<Fault> = MATRIX.iter().flat_map(|fault| std::iter::repeat_n(*fault, rounds())).collect();
+fn strike_all(matrix: &[Fault]) -> Vec<(Fault, Vec<i128>)> {
+    let work: Vec<Fault> = matrix.iter().flat_map(|fault| std::iter::repeat_n(*fault, rounds())).collect();
     let lane = |lane: usize| {
         let work: Vec<Fault> = work.iter().skip(lane).step_by(LANES).copied().collect();
         std::thread::spawn(move || work.into_iter().map(|fault| (fault, round(fault))).collect::<Vec<_>>())
@@ -176,12 +199,15 @@ fn strike_all() -> Vec<(Fault, Vec<i128>)> {
     let lanes: Vec<_> = (0..LANES).map(lane).collect();
     let done: Vec<(Fault, i128)> = lanes.into_iter().flat_map(|lane| lane.join().expect("each round holds")).collect();
     let of = |fault: &Fault| done.iter().filter(|(f, _)| f == fault).map(|(_, late)| *late).collect();
-    MATRIX.iter().map(|fault| (*fault, of(fault))).collect()
+    matrix.iter().map(|fault| (*fault, of(fault))).collect()
 }
 
 #[test]
 fn whoever_is_killed_stopped_or_hangs_the_service_does_not_write_beyond_its_lease() {
-    let struck = strike_all();
+    let test = "whoever_is_killed_stopped_or_hangs_the_service_does_not_write_beyond_its_lease: OOM kill";
+    let with_kernel = need::all(test, &oom::needs());
+    let matrix: Vec<Fault> = MATRIX.iter().filter(|f| with_kernel || f.by != By::Kernel).copied().collect();
+    let struck = strike_all(&matrix);
     println!("\nlast write after the end of the lease (negative: before), ms   p50      max   rounds");
     for (fault, mut late) in struck {
         late.sort_unstable();
@@ -255,8 +281,8 @@ fn a_guard_takes_little_memory_and_next_to_no_time() {
         "\nguard of a primary: {share:.3} % of a CPU, {rss} kB resident; woken late by p50 {} p99.9 {} max {} of {}",
         late.p50, late.p99_9, late.longest, late.count
     );
-    // This build is not the one that is shipped; the bound catches a change of kind.
-    assert!(rss < 24 << 10 && share < 1.0);
+    // What is asked for: 3 MiB, and 0.05 % on a machine that has nothing else to do.
+    assert!(rss < 3 << 10 && share < 0.5);
 }
 
 fn cpu_ns(pid: i32) -> u64 {

@@ -42,6 +42,7 @@ use clap::Parser;
 
 pub use args::Args;
 pub use exit::Exit;
+pub use guard::alone as guard_alone;
 
 use args::{Command, Fence, FenceAction};
 

@@ -1,6 +1,7 @@
 //! The configuration as the rest of the program sees it: parsed, complete, consistent.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +22,8 @@ use crate::core::{DataModel, Digest, FirstShooter, NodeId, Plan, PowerOn, Promot
 pub struct Config {
     /// `cluster.name`
     pub cluster: String,
-    /// `cluster.key`: path of the key file
-    pub key_file: PathBuf,
+    /// `cluster.key` or `cluster.key_credential`: where the key lies
+    pub key: SecretSource,
     pub data: DataModel,
     /// In the order of the configuration: the first mints even tokens.
     pub nodes: [Node; 2],
@@ -72,6 +73,8 @@ pub struct Timing {
     pub settle: Span,
     /// P: tolerated pause
     pub pause: Span,
+    /// A wall clock that jumps forward by more than P stops a primary.
+    pub wall_check: bool,
     /// S: stop budget of all resources
     pub stop_budget: Span,
     /// R: time from "reset" to dead
@@ -195,6 +198,15 @@ pub enum SecretSource {
     File(PathBuf),
     /// A systemd credential: a file of this name in `$CREDENTIALS_DIRECTORY`.
     Credential(String),
+}
+
+impl Display for SecretSource {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretSource::File(path) => write!(f, "{}", path.display()),
+            SecretSource::Credential(name) => write!(f, "the credential {name}"),
+        }
+    }
 }
 
 /// The credential of this name in the directory that systemd made for the unit. One that came with a whole folder

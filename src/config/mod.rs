@@ -18,6 +18,7 @@ mod keys;
 mod raw;
 mod resources;
 mod rules;
+mod secret_source;
 mod secrets;
 mod settings;
 mod suggest;

@@ -12,6 +12,7 @@ use toml::de::DeTable;
 
 use super::checked::{IdentityCheck, SecretSource};
 use super::diagnostics::Finding;
+use super::secret_source;
 use super::value::{At, Field, Findings, Least, Section};
 use crate::core::{DataModel, FirstShooter, PromoteAfter, Scope, Span};
 
@@ -33,7 +34,7 @@ pub struct Raw {
 #[derive(Debug)]
 pub struct Cluster {
     pub name: Option<At<String>>,
-    pub key: Option<At<PathBuf>>,
+    pub key: Option<At<SecretSource>>,
     pub data: Option<At<DataModel>>,
     /// `lone_primary = "stop"`: accepted in so many words.
     pub lone_primary_stops: Field<()>,
@@ -69,6 +70,7 @@ pub struct Timing {
     pub term: Field<Span>,
     pub margin: Field<Span>,
     pub pause: Field<Span>,
+    pub wall_check: Field<bool>,
     pub drift_ppm: Field<u32>,
     pub watchdog: Field<Watchdog>,
     pub reset: Field<Span>,
@@ -229,7 +231,7 @@ pub fn read(document: &Spanned<DeTable<'_>>, f: &mut Findings) -> Raw {
 
 fn cluster(mut s: Section<'_>, f: &mut Findings) -> Cluster {
     let name = s.name("name", f);
-    let key = s.path("key", f);
+    let key = secret_source::read(&mut s, "key", "key_credential", f);
     let data = s.word("data", &[("shared", DataModel::Shared), ("replicated", DataModel::Replicated)], f);
     let lone_primary_stops = s.word("lone_primary", &[("stop", ())], f);
     let raw = Cluster {
@@ -386,6 +388,7 @@ fn timing(root: &mut Section<'_>, fence: FenceTiming, f: &mut Findings) -> Timin
         term: lease.duration("term", Least::Millisecond, f),
         margin: lease.duration("margin", Least::Millisecond, f),
         pause: lease.duration("pause", Least::Zero, f),
+        wall_check: lease.boolean("wall_check", f),
         drift_ppm: lease.integer("drift_ppm", 0..=50_000, f),
         watchdog: watchdog(&mut guard, f),
         reset: guard.duration("reset", Least::Zero, f),

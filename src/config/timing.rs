@@ -181,6 +181,7 @@ fn parameters(facts: &Facts<'_>, lines: &mut Vec<Line>) -> Timing {
         fence_bound: Span::ZERO,
         settle: facts.settle,
         pause,
+        wall_check: raw.wall_check.value_or(false),
         stop_budget: facts.stop_budget.0,
         reset,
         watchdog: None,

@@ -116,10 +116,11 @@ impl Node {
         self.report(Event::StopStuck);
     }
 
-    pub(super) fn note_generation_id(&mut self, now: Instant) {
+    /// This machine is not where, or when, it believes to be: whatever its clocks say of the lease is void.
+    pub(super) fn note_displaced(&mut self, reason: StopReason, now: Instant) {
         if matches!(self.role, RoleState::Primary(_)) {
             self.right_until = Some(now);
-            self.become_demoting(StopReason::GenerationIdChanged, now);
+            self.become_demoting(reason, now);
         }
     }
 

@@ -130,6 +130,9 @@ pub enum Input {
     CannotFence(bool),
     /// The virtual machine's generation id changed: this guest was restored, copied or moved.
     GenerationIdChanged,
+    /// The wall clock jumped forward against the boot clock, by more than the margin allows for a pause: this guest stood
+    /// still, and no clock of its own noticed (`lease.wall_check`).
+    WallClockJumped,
     /// Whether at least one heartbeat link of this node could be bound.
     LinksUsable(bool),
 }
@@ -173,6 +176,7 @@ pub enum StopReason {
     ResourceFailed,
     TakeRefused { highest: Token },
     GenerationIdChanged,
+    WallClockJumped,
     Joining,
     LostLeaseDuringStart,
 }

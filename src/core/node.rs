@@ -286,7 +286,8 @@ impl Node {
             Input::StopStuck(epoch) => self.note_stop_stuck(epoch),
             Input::Readiness(ready) => self.readiness = ready,
             Input::CannotFence(cannot) => self.cannot_fence = cannot,
-            Input::GenerationIdChanged => self.note_generation_id(now),
+            Input::GenerationIdChanged => self.note_displaced(StopReason::GenerationIdChanged, now),
+            Input::WallClockJumped => self.note_displaced(StopReason::WallClockJumped, now),
             Input::LinksUsable(usable) => self.links_usable = usable,
         }
     }

@@ -133,6 +133,9 @@ impl Display for StopReason {
             StopReason::ResourceFailed => f.write_str("a resource failed for good; see the journal for which"),
             StopReason::TakeRefused { highest } => write!(f, "the store refused the token: it holds {highest}"),
             StopReason::GenerationIdChanged => f.write_str("this virtual machine was restored, copied or moved"),
+            StopReason::WallClockJumped => {
+                f.write_str("the wall clock jumped forward: this machine may have stood still (lease.wall_check)")
+            }
             StopReason::Joining => f.write_str("a starting daemon first makes sure that nothing runs here"),
             StopReason::LostLeaseDuringStart => f.write_str("the lease ended while resources were starting"),
         }

@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome, Severity as Loud};
 use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity, Span, Standing};
 use crate::fence::journal::News;
-use crate::os::clock::{self, Alarm};
+use crate::os::clock::{self, Alarm, WallCheck};
+use crate::os::generation::GenerationId;
 use crate::os::links::{RECEIVE_BUFFER, recv_any};
 use crate::os::manager::Ending;
 use crate::os::notify::Notifier;
@@ -55,6 +56,8 @@ pub struct Driver {
     pub known_peer: KnownPeer,
     pub stalls: StallMeter,
     pub lateness: LatenessAlarm,
+    /// With `lease.wall_check`: from which jump on.
+    pub wall: Option<(WallCheck, Span)>,
     pub links_usable: bool,
     /// What the resources were last told of the record.
     pub told_standing: Option<Standing>,
@@ -78,6 +81,15 @@ pub struct Sources {
     pub inbox: UnboundedReceiver<Note>,
     pub calls: Receiver<Call>,
     pub signals: UnboundedReceiver<Ending>,
+    /// `None`: this kernel or sandbox tells nothing of it.
+    pub generation: Option<GenerationId>,
+}
+
+async fn new_generation(id: Option<&GenerationId>) {
+    match id {
+        Some(id) => id.changed().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Driver {
@@ -95,6 +107,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = alarm.fired() => self.wake(due),
+                () = new_generation(sources.generation.as_ref()) => self.take_new_generation(),
                 Some(note) = sources.inbox.recv() => self.take_note(note),
                 (link, length) = recv_any(&self.heartbeats.links, &mut buffer, &mut turn) => {
                     self.receive(link, &buffer[..length]);
@@ -119,7 +132,22 @@ impl Driver {
             self.note_lateness(now.since(due), now);
         }
         self.watch_links(now);
+        self.watch_wall(now);
         self.node.handle_timeout(now);
+    }
+
+    fn take_new_generation(&mut self) {
+        tracing::warn!("the generation id of this virtual machine changed: it was restored, copied or moved");
+        self.node.handle_input(Input::GenerationIdChanged, clock::now());
+    }
+
+    fn watch_wall(&mut self, now: Instant) {
+        let Some((check, allowed)) = &mut self.wall else { return };
+        let jump = check.jump();
+        if jump > *allowed {
+            tracing::warn!(%jump, allowed = %*allowed, "the wall clock jumped forward");
+            self.node.handle_input(Input::WallClockJumped, now);
+        }
     }
 
     /// Tells when this loop, or the guard, was woken so late that the margin was nearly not enough.

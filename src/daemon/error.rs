@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::Diagnostics;
+use crate::config::{Diagnostics, SecretSource};
 use crate::fence::FenceError;
 use crate::os::record::RecordError;
 use crate::os::secret::SecretError;
@@ -23,8 +23,8 @@ pub enum DaemonError {
     Directory { path: PathBuf, source: std::io::Error },
     #[error("cannot {step}: {source}")]
     Start { step: &'static str, source: std::io::Error },
-    #[error("the cluster key {}: {why}", path.display())]
-    Key { path: PathBuf, why: String },
+    #[error("the cluster key in {key}: {why}")]
+    Key { key: SecretSource, why: String },
 }
 
 /// Whether starting again could not help: somebody has to mend the configuration, a key or the record first.

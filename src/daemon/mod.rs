@@ -42,7 +42,8 @@ use crate::core::{Identity, Node, NodeId};
 pub use crate::fence::metadata_of;
 use crate::fence::{self, FencePlan};
 use crate::guard::farewell::Farewell;
-use crate::os::clock::{self, Alarm};
+use crate::os::clock::{self, Alarm, WallCheck};
+use crate::os::generation::GenerationId;
 use crate::os::links::Link;
 use crate::os::manager::{self, Ending};
 use crate::os::notify::Notifier;
@@ -201,8 +202,8 @@ pub fn who_am_i(config: &Config, named: Option<&str>) -> Result<NodeId, DaemonEr
 }
 
 fn read_keys(config: &Config) -> anyhow::Result<Keyring> {
-    let secret = keyfile::read(&config.key_file)?;
-    let why = |why: String| DaemonError::Key { path: config.key_file.clone(), why };
+    let secret = keyfile::read(&config.key)?;
+    let why = |why: String| DaemonError::Key { key: config.key.clone(), why };
     let text = secret.text().ok_or_else(|| why("is not text".to_owned()))?;
     Ok(Keyring::parse(text).map_err(|e| why(e.to_string()))?)
 }
@@ -307,6 +308,7 @@ impl Parts {
             group,
             journal: self.journal,
             notifier,
+            wall: self.config.timing.wall_check.then(|| (WallCheck::new(), self.config.timing.pause)),
             picture: Picture::new(self.config.clone(), self.me, self.version, group_of_node, past, clock::now()),
             thinning: Thinning::default(),
             known_peer,
@@ -321,7 +323,11 @@ impl Parts {
         let end = runtime.block_on(async {
             let links = self.config.links.iter().map(|l| Link::bind(l, self.me)).collect();
             let alarm = Alarm::new().map_err(start("make the alarm"))?;
-            let sources = Sources { inbox: notes, calls: call_queue, signals: signal_queue };
+            let generation = GenerationId::listen();
+            if let Err(error) = &generation {
+                tracing::info!(%error, "a restored or copied virtual machine will not be noticed: no kernel events here");
+            }
+            let sources = Sources { inbox: notes, calls: call_queue, signals: signal_queue, generation: generation.ok() };
             anyhow::Ok(driver(links).run(sources, alarm).await)
         })?;
         // The loop is gone, and with it all that the worker waits for: it says its last words and ends.

@@ -31,8 +31,8 @@ pub enum SecretError {
     #[error("the secret file {} has more than {MAX_BYTES} bytes; is it the right file?", path.display())]
     TooLarge { path: PathBuf },
     #[error(
-        "credential {name:?}: there is no {CREDENTIALS}/{name}, and no CREDENTIALS_DIRECTORY in the environment; put it \
-         there with mode 0600, or add LoadCredential={name}:FILE to the unit"
+        "there is no credential {name:?}: put it into {CREDENTIALS}/{name} with mode 0600, or add LoadCredential={name}:FILE \
+         to the unit; systemd hands it over at the next start of leasehold"
     )]
     NoCredentials { name: String },
 }
@@ -51,15 +51,18 @@ impl Secret {
         match source {
             SecretSource::File(path) => read_file(path, 0o077),
             // systemd gives a credential to the unit's user through a group entry; it is never open to others.
-            SecretSource::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => read_file(&credential_in(Path::new(&directory), name), 0o027),
-                None => match read_file(&Path::new(CREDENTIALS).join(name), 0o077) {
+            SecretSource::Credential(name) => {
+                let read = match std::env::var_os("CREDENTIALS_DIRECTORY") {
+                    Some(directory) => read_file(&credential_in(Path::new(&directory), name), 0o027),
+                    None => read_file(&Path::new(CREDENTIALS).join(name), 0o077),
+                };
+                match read {
                     Err(SecretError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                         Err(SecretError::NoCredentials { name: name.clone() })
                     }
                     read => read,
-                },
-            },
+                }
+            }
         }
     }
 

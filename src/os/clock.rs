@@ -13,7 +13,7 @@ use rustix::time::{
 };
 
 use super::sys::Watched;
-use crate::core::Instant;
+use crate::core::{Instant, Span};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -28,6 +28,47 @@ pub fn now() -> Instant {
 /// Wall time: for people who read journals. It jumps; nothing may be decided by it.
 pub fn wall() -> jiff::Timestamp {
     jiff::Timestamp::now()
+}
+
+/// Sees the wall clock jump forward against the boot clock. A guest that its hypervisor stopped has no clock of its own that
+/// noticed; what sets its wall clock right afterwards gives it away. So does an administrator who sets the time.
+#[derive(Debug)]
+pub struct WallCheck {
+    /// Wall time less boot time, in nanoseconds.
+    ahead: i128,
+}
+
+impl WallCheck {
+    pub fn new() -> WallCheck {
+        WallCheck { ahead: wall_ahead() }
+    }
+
+    /// How far the wall clock jumped forward since the last look; it may be set back at will.
+    pub fn jump(&mut self) -> Span {
+        self.jump_to(wall_ahead())
+    }
+
+    fn jump_to(&mut self, ahead: i128) -> Span {
+        let before = std::mem::replace(&mut self.ahead, ahead);
+        Span(u64::try_from((ahead - before).max(0)).unwrap_or(Span::MAX.0))
+    }
+}
+
+impl Default for WallCheck {
+    fn default() -> WallCheck {
+        WallCheck::new()
+    }
+}
+
+/// A process that is held up between two readings takes no step for a jump: they stand so close together, or are read again.
+fn wall_ahead() -> i128 {
+    const CLOSE: Span = Span::from_ms(1);
+    loop {
+        let (before, wall, after) = (now(), wall().as_nanosecond(), now());
+        if after.since(before) < CLOSE {
+            return wall - i128::from(after.0);
+        }
+    }
 }
 
 /// Fires at an instant of the boot clock, also when that passed while the machine slept.
@@ -87,7 +128,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::Span;
 
     /// Longer than any scheduler delay of a busy test machine.
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -149,5 +189,16 @@ mod tests {
             assert!(next >= last);
             last = next;
         }
+    }
+
+    #[test]
+    fn only_a_wall_clock_that_goes_forward_has_jumped_and_each_jump_once() {
+        let mut check = WallCheck { ahead: 1_000 };
+        assert_eq!(check.jump_to(1_000), Span::ZERO);
+        assert_eq!(check.jump_to(5_000_001_000), Span::from_secs(5));
+        assert_eq!(check.jump_to(5_000_001_000), Span::ZERO);
+        assert_eq!(check.jump_to(-7_000), Span::ZERO, "set back");
+        assert_eq!(check.jump_to(-6_000), Span(1_000));
+        assert_eq!(WallCheck { ahead: i128::MIN / 4 }.jump_to(i128::MAX / 4), Span::MAX);
     }
 }

@@ -96,11 +96,12 @@ pub fn random_u64() -> Result<u64, MachineError> {
     getrandom::u64().map_err(MachineError::NoRandomness)
 }
 
-/// `01234567-89ab-cdef-0123-456789abcdef`, in either case, with white space around.
+/// `01234567-89ab-cdef-0123-456789abcdef`, in either case, with white space around; or without the dashes, as systemd writes
+/// an id (machine-id(5)).
 pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.trim();
-    let dashes = [8, 13, 18, 23];
-    let well_formed = text.len() == 36
+    let dashes: &[usize] = if text.len() == 32 { &[] } else { &[8, 13, 18, 23] };
+    let well_formed = text.len() == 32 + dashes.len()
         && text.bytes().enumerate().all(|(i, b)| if dashes.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() });
     let digits = text.replace('-', "");
     let value = well_formed.then(|| u128::from_str_radix(&digits, 16).ok())?;
@@ -123,10 +124,13 @@ mod tests {
     fn a_uuid_is_read_as_it_is_printed_and_nothing_else_is_one() {
         let id = parse_uuid("00112233-4455-6677-8899-AABBCCDDEEFF\n").unwrap();
         assert_eq!(SystemUuid(id).to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(parse_uuid("00112233445566778899aabbccddeeff"), Some(id), "as systemd writes it");
         let wrong = [
             "",
             "not settable",
             "0011223344556677-8899-AABBCCDDEEFF--",
+            "00112233445566778899aabbccddee-f",
+            "00112233445566778899aabbccddeef",
             "+0112233-4455-6677-8899-AABBCCDDEEFF",
             "é0112233-4455-6677-8899-AABBCCDDEEF",
         ];

@@ -9,6 +9,7 @@
 //! | [`record`], [`slot`], [`disk`] | the durable record in two slots | **yes**: call it off the loop |
 //! | [`secret`], [`keyfile`] | keys and passwords from files that only their owner can read | yes: at start only |
 //! | [`peer_uuid`] | the peer's machine as it last told it | **yes**: off the loop |
+//! | [`generation`] | whether this virtual machine was restored, copied or moved | no |
 //! | [`machine`] | boot id, system UUID, randomness | at start only |
 //! | [`net`] | addresses, their announcements, clients cut by netlink | no, but off the loop: another user of nftables may hold its lock |
 //! | [`shared`], [`bell`] | the page that daemon and guard share, and the bell between them | no |
@@ -23,6 +24,7 @@ pub mod bell;
 pub mod clock;
 pub mod counters;
 pub mod disk;
+pub mod generation;
 pub mod keep;
 pub mod keyfile;
 pub mod links;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use crate::config::{SecretSource, credential_in};
+use crate::config::{CREDENTIALS, SecretSource, credential_in};
 
 /// Far more than any key file or password needs; keeps a wrong path (a log, a device) out of memory.
 pub const MAX_SIZE: u64 = 64 * 1024;
@@ -48,11 +48,11 @@ pub enum SecretError {
     Empty { path: PathBuf },
     #[error("the secret {} is larger than {MAX_SIZE} bytes: is this the right file?", path.display())]
     TooLarge { path: PathBuf },
-    #[error("the secret {} is not UTF-8 text", path.display())]
-    NotText { path: PathBuf },
+    #[error("the secret in {from} is not UTF-8 text")]
+    NotText { from: SecretSource },
     #[error(
-        "the credential `{name}` was not handed over: $CREDENTIALS_DIRECTORY is not set. The unit needs \
-         LoadCredential={name}:PATH, or the configuration a file instead of a credential."
+        "there is no credential `{name}`. Put it into {CREDENTIALS}/{name} with mode 0600, or add LoadCredential={name}:FILE \
+         to the unit; systemd hands it over at the next start"
     )]
     NoCredentials { name: String },
     #[error("`{name}` is not the name of a credential: it must be a plain file name")]
@@ -93,8 +93,12 @@ fn read_credential(directory: Option<&std::ffi::OsStr>, name: &str) -> Result<Se
     if name.is_empty() || name.contains('/') || name == "." || name == ".." {
         return Err(SecretError::CredentialName { name: name.to_owned() });
     }
-    let directory = directory.ok_or_else(|| SecretError::NoCredentials { name: name.to_owned() })?;
-    read_private(&credential_in(Path::new(directory), name), Readers::OwnerAndAccessList)
+    let none = || SecretError::NoCredentials { name: name.to_owned() };
+    let path = credential_in(Path::new(directory.ok_or_else(none)?), name);
+    if !path.exists() {
+        return Err(none());
+    }
+    read_private(&path, Readers::OwnerAndAccessList)
 }
 
 /// Checks owner, mode and size of the open file itself, so that nobody can swap it in between; then reads it.
@@ -232,6 +236,8 @@ mod tests {
             assert!(matches!(read_credential(directory, name), Err(SecretError::CredentialName { .. })));
         }
         assert!(read_credential(None, "secret").unwrap_err().to_string().contains("LoadCredential=secret:"));
+        let missing = read_credential(directory, "other").unwrap_err().to_string();
+        assert!(missing.contains("/etc/leasehold/credentials/other"), "{missing}");
         std::fs::rename(dir.path().join("secret"), dir.path().join("leasehold_secret")).unwrap();
         assert_eq!(read_credential(directory, "secret").unwrap().line(), b"key");
         let (open, _) = file_with(0o444, b"key\n");

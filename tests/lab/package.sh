@@ -22,7 +22,7 @@ done
 
 [ -x "$binary" ] || { echo "package.sh: no $binary: run cargo build" >&2 && exit 1; }
 # What goes into the package besides the binary belongs to its name, too.
-digest=$({ cat "$binary" config/leasehold.toml README.md CHANGELOG.md docs/*.md && find packaging systemd -type f | sort | xargs cat; } | sha256sum | cut -c1-12)
+digest=$({ cat "$binary" "$(dirname "$binary")/leasehold-guard" config/leasehold.toml README.md CHANGELOG.md docs/*.md && find packaging systemd -type f | sort | xargs cat; } | sha256sum | cut -c1-12)
 folder=$PWD/target/lab/deb/$digest
 mkdir -p target/lab/deb
 exec 9>"target/lab/deb/$digest.lock"

@@ -187,10 +187,12 @@ fn s6_54_a_start_that_outlasts_its_lease_is_given_up() {
 
 #[test]
 fn s6_55_a_changed_generation_id_stops_any_primary_sole_too() {
-    for mut bench in [Bench::primary(plain()), sole()] {
-        bench.stops = false;
-        bench.input(Input::GenerationIdChanged);
-        assert_eq!(bench.role(), Role::Demoting);
+    for input in [Input::GenerationIdChanged, Input::WallClockJumped] {
+        for mut bench in [Bench::primary(plain()), sole()] {
+            bench.stops = false;
+            bench.input(input);
+            assert_eq!(bench.role(), Role::Demoting);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use reqwest::Url;
 
 use super::super::diagnostics::Finding;
+use super::super::secret_source;
 use super::super::value::{At, Field, Findings, Least, Section};
 use super::tls::{self, Trust};
 use super::{Facts, SecretSource};
@@ -211,10 +212,10 @@ fn access(s: &mut Section<'_>, f: &mut Findings) -> Option<Ec2Access> {
     })
 }
 
-/// The source of the keys: exactly one of three.
+/// The source of the keys: exactly one of three. The first two lie in a file or in a credential of systemd.
 fn credentials(s: &mut Section<'_>, f: &mut Findings) -> Option<Ec2Credentials> {
-    let file = s.path("credentials_file", f);
-    let environment = s.path("environment_file", f);
+    let file = secret_source::read(s, "credentials_file", "credentials_credential", f);
+    let environment = secret_source::read(s, "environment_file", "environment_credential", f);
     let metadata = s.boolean("metadata", f);
     let profile = s.string("profile", f);
     if file.is_bad() || environment.is_bad() || metadata.is_bad() || profile.is_bad() {
@@ -237,9 +238,9 @@ fn credentials(s: &mut Section<'_>, f: &mut Findings) -> Option<Ec2Credentials> 
     match (file, environment, role) {
         (Field::Given(at), ..) => {
             let profile = profile.value_or(PROFILE.to_owned());
-            Some(Ec2Credentials::File { source: SecretSource::File(at.value), profile })
+            Some(Ec2Credentials::File { source: at.value, profile })
         }
-        (_, Field::Given(at), _) => Some(Ec2Credentials::Environment(SecretSource::File(at.value))),
+        (_, Field::Given(at), _) => Some(Ec2Credentials::Environment(at.value)),
         (_, _, Some(_)) => Some(Ec2Credentials::Metadata),
         (Field::Absent | Field::Bad, Field::Absent | Field::Bad, None) => {
             let finding = Finding::error("the agent has no keys for EC2").at(&s.span, "as whom does it ask?");

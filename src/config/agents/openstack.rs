@@ -4,6 +4,7 @@ use reqwest::Url;
 
 use super::super::checked::SecretSource;
 use super::super::diagnostics::Finding;
+use super::super::secret_source;
 use super::super::value::{At, Field, Findings, Least, Section};
 use super::Facts;
 use super::tls::{self, Trust};
@@ -204,18 +205,11 @@ const SECRET_CREDENTIAL: &str = "application_credential_secret_credential";
 
 fn secret(s: &mut Section<'_>, f: &mut Findings) -> Option<SecretSource> {
     let literal = refuse_literal(s, f);
-    let (file, credential) = (s.path(SECRET_FILE, f), s.name(SECRET_CREDENTIAL, f));
-    match (file, credential) {
-        (Field::Bad, _) | (_, Field::Bad) => None,
+    match secret_source::read(s, SECRET_FILE, SECRET_CREDENTIAL, f) {
+        Field::Bad => None,
         _ if literal => None,
-        (Field::Given(file), Field::Absent) => Some(SecretSource::File(file.value)),
-        (Field::Absent, Field::Given(name)) => Some(SecretSource::Credential(name.value)),
-        (Field::Given(file), Field::Given(name)) => {
-            let finding = Finding::error(format!("`{SECRET_FILE}` and `{SECRET_CREDENTIAL}` exclude one another"));
-            f.push(finding.at(&name.span, "a second source").with(&file.span, "the first").help("keep one of them"));
-            None
-        }
-        (Field::Absent, Field::Absent) => {
+        Field::Given(source) => Some(source.value),
+        Field::Absent => {
             let finding = Finding::error("the application credential has no secret").at(&s.span, "where is it?");
             f.push(finding.help(format!(
                 "add `{SECRET_FILE} = \"/etc/leasehold/openstack\"` (mode 0600) or `{SECRET_CREDENTIAL} = \"openstack\"`"

@@ -2,25 +2,17 @@
 
 use super::super::checked::SecretSource;
 use super::super::diagnostics::Finding;
+use super::super::secret_source;
 use super::super::value::{Field, Findings, Section};
 
 /// Reads `password_file` or `password_credential`. `None`: reported.
 pub fn read(s: &mut Section<'_>, f: &mut Findings) -> Option<SecretSource> {
     let literal = refuse_literal(s, f);
-    let file = s.path("password_file", f);
-    let credential = s.name("password_credential", f);
-    match (file, credential) {
-        (Field::Bad, _) | (_, Field::Bad) => None,
+    match secret_source::read(s, "password_file", "password_credential", f) {
+        Field::Bad => None,
         _ if literal => None,
-        (Field::Given(file), Field::Absent) => Some(SecretSource::File(file.value)),
-        (Field::Absent, Field::Given(name)) => Some(SecretSource::Credential(name.value)),
-        (Field::Given(file), Field::Given(name)) => {
-            let finding = Finding::error("`password_file` and `password_credential` exclude one another");
-            let finding = finding.at(&name.span, "a second source").with(&file.span, "the first");
-            f.push(finding.help("keep one of them"));
-            None
-        }
-        (Field::Absent, Field::Absent) => {
+        Field::Given(source) => Some(source.value),
+        Field::Absent => {
             let finding = Finding::error("the agent has no password").at(&s.span, "where is its password?");
             f.push(finding.help(
                 "add `password_file = \"/etc/leasehold/bmc-heron\"` (mode 0600) or `password_credential = \"bmc-heron\"`",

@@ -63,7 +63,7 @@ pub fn check(raw: &Raw, f: &mut Findings) -> Option<(Config, Arithmetic)> {
     }
     let mut config = Config {
         cluster: raw.cluster.name.as_ref()?.value.clone(),
-        key_file: raw.cluster.key.as_ref()?.value.clone(),
+        key: raw.cluster.key.as_ref()?.value.clone(),
         data: raw.cluster.data.as_ref()?.value,
         nodes: nodes?,
         links,

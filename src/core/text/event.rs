@@ -96,6 +96,7 @@ fn demotion_severity(reason: StopReason) -> Severity {
         | StopReason::ResourceFailed
         | StopReason::TakeRefused { .. }
         | StopReason::GenerationIdChanged
+        | StopReason::WallClockJumped
         | StopReason::LostLeaseDuringStart => Severity::Alarm,
     }
 }
