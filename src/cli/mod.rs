@@ -83,7 +83,10 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Demo(options) => demo::run(&options, out),
         Command::Check(options) if options.live => check_live::run(&global, &options, out),
         Command::Check(options) => check::run(&options.path.unwrap_or(global.config), out),
-        Command::Explain(options) => explain::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
+        Command::Explain(options) => {
+            let global = args::Global { config: options.path.clone().unwrap_or(global.config), ..global };
+            explain::run(&global.config, &socket::of(&global), &options, out)
+        }
         Command::Simulate(options) => simulate::run(options.path.as_ref().unwrap_or(&global.config), &options, out),
         Command::Init(options) => init::run(&global, &options, out),
         Command::Keygen(options) => keygen::run(&options.path, out),

@@ -49,7 +49,7 @@ const GROUP_ACTIONS: [(&str, GroupAction); 8] = [
     ("not-ready", GroupAction::Ready(false)),
 ];
 
-const OPERATORS: [(&str, Operator); 10] = [
+const OPERATORS: [(&str, Operator); 11] = [
     ("failover", Operator::Plain(Command::Failover { force: false })),
     ("failover-force", Operator::Plain(Command::Failover { force: true })),
     ("fence", Operator::Plain(Command::Fence)),
@@ -58,6 +58,7 @@ const OPERATORS: [(&str, Operator); 10] = [
     ("freeze", Operator::Plain(Command::Freeze)),
     ("thaw", Operator::Plain(Command::Thaw)),
     ("stop", Operator::Plain(Command::Stop)),
+    ("stop-keeping", Operator::Plain(Command::StopKeeping)),
     ("init", Operator::Plain(Command::Init)),
     ("clear-alarms", Operator::Plain(Command::ClearAlarms)),
 ];

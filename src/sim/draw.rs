@@ -7,7 +7,7 @@ use super::disk::DiskMode;
 use super::fence::DeviceMode;
 use super::machine::Pause;
 use super::matching::{Pattern, Property};
-use super::rng::Rng;
+use super::rng::{PARTS, Rng};
 use super::setup::Setup;
 use super::text::{NODES, Range};
 
@@ -371,8 +371,20 @@ impl Drawing<'_> {
         self.now(Action::Operator { node, operator: Operator::Plain(command) });
         match command {
             Command::Stop => self.later(Action::Start(node)),
-            Command::Freeze => self.later(Action::Operator { node, operator: Operator::Plain(Command::Thaw) }),
+            Command::Freeze => self.frozen(node),
             _ => {}
         }
+    }
+
+    /// A frozen pair is thawed some time; before that its primary's daemon may end and leave the service up.
+    fn frozen(&mut self, node: NodeId) {
+        if self.rng.chance(PARTS / 3) {
+            let keeper = self.rng.pick(&NODES);
+            let at = self.at + self.rng.between(1, 5) * SECOND;
+            let operator = Operator::Plain(Command::StopKeeping);
+            self.schedule.push((at, Action::Operator { node: keeper, operator }));
+            self.later(Action::Start(keeper));
+        }
+        self.later(Action::Operator { node, operator: Operator::Plain(Command::Thaw) });
     }
 }

@@ -313,7 +313,7 @@ fn a_guard_that_was_stopped_across_the_deadline_acts_first_when_it_goes_on() {
     let alone = Alone::new();
     let guard = alone.guard();
     let mut service = alone.service();
-    let told = alone.lease(300, &alone.remains());
+    let told = alone.lease(2_000, &alone.remains());
     guard.signal(rustix::process::Signal::STOP);
     until("the reset point has passed", || clock::now() > told.deadline.after(told.reset_after));
     assert!(service.lives());

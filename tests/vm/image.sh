@@ -184,7 +184,7 @@ make_root
 add_modules
 furnish
 say "the disk"
-mkfs.ext4 -q -F -L root -O ^metadata_csum -d "$new/root" "$new/root.ext4" 900M
+mkfs.ext4 -q -F -L root -O ^metadata_csum -d "$new/root" "$new/root.ext4" 900M >/dev/null
 echo "$version" >"$new/version"
 rm -rf --one-file-system "$new/kernel" "$new/root" "$new/first"
 mv "$new" "$folder"

@@ -8,6 +8,7 @@ use super::limits;
 use super::protection::{self, Carrier};
 use crate::config::arithmetic::{Bounds, Reach};
 use crate::config::{Checked, Config, GuardProcess};
+use crate::control::Stalls;
 use crate::core::{DataModel, Plan, Span};
 
 /// Everything that `explain` says about one configuration.
@@ -23,6 +24,9 @@ pub struct Case {
     pub resources: Vec<ResourceCase>,
     pub assumptions: Vec<Assumed>,
     pub bounds: Vec<Bound>,
+    /// How late daemon and guard of this machine were woken, where one runs that answers: beside what the margin allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Stalls>,
     pub partition: String,
     /// What makes both nodes act.
     pub breaks: Vec<String>,
@@ -100,6 +104,7 @@ impl Case {
             assumptions: assumed(checked, &resources),
             resources,
             bounds: bounds(config, &checked.arithmetic.bounds),
+            lateness: None,
             partition: limits::partition(checked),
             breaks: limits::breaks(config),
             stops_by_design: stops.collect(),

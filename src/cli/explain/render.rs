@@ -2,6 +2,8 @@
 
 use super::model::{Assumed, Bound, Case, Held, ResourceCase};
 use crate::cli::page::{Page, Paint};
+use crate::cli::status::woken_late;
+use crate::control::Stalls;
 use crate::core::Span;
 
 /// The whole case, wrapped at `width` columns, without colour: it is meant to be read, printed and kept.
@@ -24,6 +26,7 @@ pub fn text(case: &Case, width: usize) -> String {
     heading(&mut page, "How long a take-over takes, from the crash of the primary");
     page.list(&case.bounds.iter().map(row).collect::<Vec<_>>());
     case.bounds.iter().for_each(|b| page.wrapped(&format!("    {:<12}", b.name), &b.arithmetic, Paint::Plain));
+    case.lateness.iter().for_each(|stalls| lateness(&mut page, stalls));
     heading(&mut page, "Who wins a partition");
     page.wrapped("  ", &case.partition, Paint::Plain);
     heading(&mut page, "What makes both nodes act");
@@ -59,6 +62,21 @@ fn assumption(page: &mut Page, assumed: &Assumed) {
     page.wrapped("      else: ", assumed.else_lost, Paint::Plain);
     if let (Held::NotMet, Some(because)) = (assumed.held, &assumed.because) {
         page.wrapped("      ! ", &format!("{} not met: {because}", assumed.id), Paint::Plain);
+    }
+}
+
+/// Whether the margin holds what this machine really needs of it.
+fn lateness(page: &mut Page, stalls: &Stalls) {
+    heading(page, "How late this machine was woken, of what the margin allows");
+    let allowed = Span::from_ms(stalls.allowed_ms);
+    page.wrapped("  ", &format!("A node may stand still for P = {allowed} (lease.pause)."), Paint::Plain);
+    let seen = [("daemon", Some(stalls.daemon)), ("guard", stalls.guard)];
+    for (who, late) in seen.into_iter().filter_map(|(who, late)| Some((who, late?))) {
+        page.wrapped(&format!("    {who:<12}"), &woken_late(&late), Paint::Plain);
+    }
+    if stalls.longest_ms * 2 >= stalls.allowed_ms {
+        let line = "half of it was used already: find what stops this machine, or raise lease.pause";
+        page.wrapped("  ! ", line, Paint::Plain);
     }
 }
 

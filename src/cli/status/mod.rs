@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use findings::{Finding, Level, findings};
-pub use render::render;
+pub use render::{render, woken_late};
 
 use super::args;
 use super::exit::Exit;

@@ -183,9 +183,9 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
             "standstill".into(),
             format!("{} at most, of {} allowed", short(stalls.longest_ms), short(stalls.allowed_ms)),
         ],
-        vec!["woken late".into(), format!("daemon {}", lateness(&stalls.daemon))],
+        vec!["woken late".into(), format!("daemon {}", woken_late(&stalls.daemon))],
     ]);
-    rows.extend(stalls.guard.map(|guard| vec![String::new(), format!("guard {}", lateness(&guard))]));
+    rows.extend(stalls.guard.map(|guard| vec![String::new(), format!("guard {}", woken_late(&guard))]));
     rows.extend([
         vec![
             "stop".into(),
@@ -200,7 +200,7 @@ fn figures(status: &Status) -> Vec<Vec<String>> {
 }
 
 /// The last hour, and the worst since the start, beside it.
-fn lateness(lateness: &Lateness) -> String {
+pub fn woken_late(lateness: &Lateness) -> String {
     let Lateness { since_start, last_hour } = lateness;
     let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
     let [p50, p99_9, longest] = [last_hour.p50_us, last_hour.p99_9_us, last_hour.longest_us].map(ms);
