@@ -4,6 +4,10 @@
 mod alone;
 #[path = "postgres/by_unit.rs"]
 mod by_unit;
+#[path = "postgres/cut_off.rs"]
+mod cut_off;
+#[path = "postgres/disk.rs"]
+mod disk;
 #[path = "postgres/loss.rs"]
 mod loss;
 #[path = "common/need.rs"]
@@ -15,7 +19,6 @@ mod systemd;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use leasehold::config::{PostgresResource, Rejoin, Synchronous};
@@ -344,46 +347,6 @@ async fn a_primary_that_takes_no_writes_has_not_started() {
     assert!(told.contains("read-only transaction"), "{told}");
     assert!(group.stop(&Context::idle("test")).await.is_stopped());
     drop(lab);
-}
-
-/// Casebook C31 A: "stopped" is judged by what runs, not by what the control file says.
-#[tokio::test]
-async fn a_full_disk_is_told_and_the_remains_of_a_crashed_server_count_as_stopped() {
-    if !available("a_full_disk_is_told_and_the_remains_of_a_crashed_server_count_as_stopped") {
-        return;
-    }
-    let lab = Lab::empty();
-    let data = lab.data(HERON);
-    fs::create_dir(&data).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=160m,mode=0700", "tmpfs"]).arg(&data).status();
-    assert!(mounted.unwrap().success());
-    let (uid, gid) = pg::postgres();
-    std::os::unix::fs::chown(&data, Some(uid), Some(gid)).unwrap();
-    let source = Lab::new();
-    pg::as_postgres("cp", &["-aT", source.data(HERON).to_str().unwrap(), data.to_str().unwrap()]);
-    let pair = Pair::of(lab, |_| {});
-    pair.start(HERON, 2).await.unwrap();
-
-    let free = rustix::fs::statvfs(&data).unwrap();
-    let fill = (free.f_bavail * free.f_frsize).saturating_sub(1 << 20);
-    let ballast = data.join("ballast");
-    fs::write(&ballast, vec![1; usize::try_from(fill).unwrap()]).unwrap();
-    let failure = timeout(PATIENCE, pair.group(HERON).failed()).await.expect("a full disk is a failure");
-    let first = failure.what.lines().next().unwrap_or_default();
-    assert!(first.contains("full") && first.contains(data.to_str().unwrap()), "{first}");
-
-    pair.lab.kill_all(HERON);
-    until("the server is gone", || pg::processes_in(&data).is_empty()).await;
-    let control = Command::new(format!("{}/pg_controldata", pg::BIN)).args(["-D"]).arg(&data).output().unwrap();
-    assert!(String::from_utf8_lossy(&control.stdout).contains("in production"));
-    pair.stop(HERON).await;
-    let told = pair.why_not_ready(HERON).await;
-    assert!(told.contains("full") && told.contains(data.to_str().unwrap()), "{told}");
-    let told = pair.start(HERON, 4).await.unwrap_err().to_string();
-    assert!(told.contains("full") && told.contains(data.to_str().unwrap()), "{told}");
-    fs::remove_file(ballast).unwrap();
-    pair.start(HERON, 4).await.unwrap();
-    pair.stop(HERON).await;
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! `LONG=1` makes it twenty failovers of each kind instead of one, `LEASEHOLD_PG_ROUNDS=N` any other number; with
 //! `LEASEHOLD_PG_WRITE=1` the figures go to docs/evidence/postgres.md.
 
+#[path = "postgres_failover/full.rs"]
+mod full;
 #[path = "common/ipmi.rs"]
 mod ipmi;
 #[path = "postgres_failover/machine.rs"]

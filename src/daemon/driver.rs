@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 
 use crate::control::{Ask, Call, Decision, Failure, Journal, Outcome, Severity as Loud};
-use crate::core::{Command, Datagram, Event, Input, Instant, Node, Output, Severity, Span, Standing};
+use crate::core::{Command, Datagram, Event, Hindrance, Input, Instant, Node, Output, Severity, Span, Standing};
 use crate::fence::journal::News;
 use crate::os::clock::{self, Alarm, WallCheck};
 use crate::os::generation::GenerationId;
@@ -61,6 +61,8 @@ pub struct Driver {
     pub links_usable: bool,
     /// What the resources were last told of the record.
     pub told_standing: Option<Standing>,
+    /// What they were last told of the way to the other node.
+    pub told_handover: Option<Option<Hindrance>>,
     pub told_cannot_fence: bool,
     pub finished: bool,
     pub end: End,
@@ -261,6 +263,7 @@ impl Driver {
 
     fn put_into_effect(&mut self) {
         self.tell_standing();
+        self.tell_handover();
         self.tell_fencing();
         while let Some(output) = self.node.poll_output() {
             self.perform(output);
@@ -273,6 +276,14 @@ impl Driver {
         let standing = self.node.standing();
         if self.told_standing.replace(standing) != Some(standing) {
             self.order(GroupOrder::Standing(standing));
+        }
+    }
+
+    /// Before what is up here, or about to be, needs it.
+    fn tell_handover(&mut self) {
+        let hindrance = self.node.status(clock::now()).hindrances.first().copied();
+        if self.told_handover.replace(hindrance) != Some(hindrance) {
+            self.order(GroupOrder::Handover(hindrance));
         }
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, ResourceKind};
 use crate::control::ResourceState;
-use crate::core::{Epoch, Input, ProofKind, Role, Span, Standing, StopReason, Token};
+use crate::core::{Epoch, Hindrance, Input, ProofKind, Role, Span, Standing, StopReason, Token};
 use crate::os::clock;
 use crate::resource::{Context, Failure, Group, ResourceError, StopResult};
 
@@ -19,6 +20,7 @@ use super::enforcer::Enforcer;
 use super::note::{Inbox, Note, Told};
 use super::past::Past;
 use super::readiness::{Readiness, Verdict};
+use super::strained::Strained;
 
 /// Pause between two tries of a stop that is stuck: the kernel needs time to end what SIGKILL has hit.
 const STUCK_PAUSE: Duration = Duration::from_millis(500);
@@ -57,6 +59,8 @@ pub enum GroupOrder {
     },
     /// What the durable record says of the peer now.
     Standing(Standing),
+    /// What stands in the way of handing over from this primary; `None`: nothing.
+    Handover(Option<Hindrance>),
     Cut,
     /// An operator has looked at what failed: this node may serve again.
     Forgive,
@@ -72,6 +76,9 @@ pub struct Executor {
     inbox: Inbox,
     ready_every: Duration,
     act: Option<JoinHandle<()>>,
+    /// Looks after what stays up although it is of little use here.
+    strained: Option<JoinHandle<()>>,
+    handover: watch::Sender<Option<Hindrance>>,
     /// The start or adoption whose failures count, and under what it acts.
     up: Option<(Epoch, Context)>,
     past: Past,
@@ -96,7 +103,8 @@ impl Executor {
         let intervals = config.resources.iter().filter_map(|r| match &r.kind {
             ResourceKind::Exec(exec) => exec.ready.as_ref().map(|_| Duration::from(exec.interval)),
             ResourceKind::Postgres(_) => Some(REPLICA_READY_EVERY),
-            ResourceKind::Address(_) | ResourceKind::Unit(_) | ResourceKind::Mount(_) => None,
+            ResourceKind::Address(address) => Some(before_the_peer_gives_up(address.hold)),
+            ResourceKind::Unit(_) | ResourceKind::Mount(_) => None,
         });
         let replicates = config.resources.iter().any(|r| matches!(r.kind, ResourceKind::Postgres(_)));
         Executor {
@@ -109,6 +117,8 @@ impl Executor {
             enforcer,
             inbox,
             act: None,
+            strained: None,
+            handover: watch::Sender::new(Some(Hindrance::PeerSilent)),
             up: None,
             past,
             cut,
@@ -140,6 +150,7 @@ impl Executor {
             GroupOrder::Stop { epoch, reason } => self.stop(epoch, reason),
             GroupOrder::TokenChanged { token } => self.change_token(token),
             GroupOrder::Standing(standing) => self.group.set_standing(standing),
+            GroupOrder::Handover(hindrance) => drop(self.handover.send_replace(hindrance)),
             GroupOrder::Cut => self.group.cut(),
             GroupOrder::Forgive => {
                 let past = self.past.clone();
@@ -149,6 +160,7 @@ impl Executor {
     }
 
     fn start(&mut self, epoch: Epoch, token: Token, proof: ProofKind) {
+        self.end_strain();
         let reason = proof.to_string();
         let context = Context { token, role: Role::Primary, reason, proof: Some(proof) };
         self.up = Some((epoch, context.clone()));
@@ -177,6 +189,7 @@ impl Executor {
     }
 
     fn adopt(&mut self, epoch: Epoch, token: Token) {
+        self.end_strain();
         let context = Context { token, role: Role::Primary, reason: "adopted".to_owned(), proof: None };
         self.up = Some((epoch, context.clone()));
         let (group, teller) = (Arc::clone(&self.group), self.teller());
@@ -203,6 +216,7 @@ impl Executor {
     /// Goes on until nothing is left, verified: what is stuck is told once and killed again and again. Then follows the
     /// primary on the other node, until the next order.
     fn stop(&mut self, epoch: Epoch, reason: StopReason) {
+        self.end_strain();
         let was_up = self.up.take().is_some();
         if was_up && self.replicates {
             self.verdict.overrule("it is no primary any more, and does not follow yet".to_owned());
@@ -243,6 +257,12 @@ impl Executor {
         let teller = self.teller();
         teller.one(&failure.resource, ResourceState::Failed, Some(failure.what.clone()));
         let Some((epoch, context)) = self.up.clone() else { return };
+        if self.group.strained().iter().any(|strained| strained.resource == failure.resource) {
+            self.group.watch_on(&failure.resource);
+            return self.bear(epoch);
+        }
+        // It is none of those that stay any more.
+        self.bear(epoch);
         // Two failures at once are more than one resource's: the other node may be better off.
         let busy = self.act.as_ref().is_some_and(|act| !act.is_finished());
         let (group, armed, past) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.past.clone());
@@ -269,6 +289,20 @@ impl Executor {
         });
     }
 
+    /// A restart in place helps against neither a full disk nor a lost carrier, and would end what still serves.
+    fn bear(&mut self, epoch: Epoch) {
+        self.end_strain();
+        let (group, past, handover) = (Arc::clone(&self.group), self.past.clone(), self.handover.subscribe());
+        let strained = Strained::new(group, self.teller(), past, epoch, handover);
+        self.strained = Some(tokio::spawn(strained.bear()));
+    }
+
+    fn end_strain(&mut self) {
+        if let Some(task) = self.strained.take() {
+            task.abort();
+        }
+    }
+
     /// The newest order wins. An act that is dropped in the middle leaves nothing that a stop would not find.
     fn perform(&mut self, act: impl Future<Output = ()> + Send + 'static) {
         if let Some(old) = self.act.replace(tokio::spawn(act)) {
@@ -279,6 +313,12 @@ impl Executor {
     fn teller(&self) -> Teller {
         Teller { names: self.names.clone(), inbox: self.inbox.clone() }
     }
+}
+
+/// How often a node must know whether it has a carrier: where both lose theirs at once, as with their switch, the one
+/// that serves must have heard so from the other before its `hold` is over, or it hands over to nobody.
+fn before_the_peer_gives_up(hold: Span) -> Duration {
+    Duration::from(hold.half()).clamp(GUARD_EVERY, READY_EVERY)
 }
 
 /// Nothing starts before the guard stands.
@@ -311,7 +351,8 @@ async fn follow(group: &Group, context: &Context) {
 }
 
 /// Tells the loop what became of an act. The loop may have ended: then nobody listens, and that is fine.
-struct Teller {
+#[derive(Debug)]
+pub(super) struct Teller {
     names: Vec<String>,
     inbox: Inbox,
 }
@@ -323,11 +364,11 @@ impl Teller {
         }
     }
 
-    fn one(&self, name: &str, state: ResourceState, detail: Option<String>) {
+    pub(super) fn one(&self, name: &str, state: ResourceState, detail: Option<String>) {
         let _ = self.inbox.send(Note::Resource { name: name.to_owned(), state, detail });
     }
 
-    fn input(&self, input: Input) {
+    pub(super) fn input(&self, input: Input) {
         let _ = self.inbox.send(Note::Input(input));
     }
 

@@ -28,6 +28,7 @@ mod picture;
 mod prober;
 mod proofs;
 mod readiness;
+mod strained;
 mod thinning;
 
 use std::path::PathBuf;
@@ -316,6 +317,7 @@ impl Parts {
             lateness: LatenessAlarm::new(self.config.timing.pause),
             links_usable: true,
             told_standing: None,
+            told_handover: None,
             told_cannot_fence: false,
             finished: false,
             end: End::InOrder,

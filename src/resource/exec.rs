@@ -27,9 +27,9 @@ use super::{Context, Pending, Remains, Resource, ResourceError, account};
 
 /// What is kept of a command's output, to be told when it fails.
 const COMMAND_OUTPUT: usize = 4096;
-/// A strict sandbox makes a program fail with a text that has nothing to do with it (casebook C35).
-const SANDBOX: &str = " (the unit lets its programs write only below its ReadWritePaths=; add the path with \
-    \"systemctl edit leasehold\")";
+/// A sandbox makes a program fail with a text that has nothing to do with it (casebook C35). As shipped its unit has none.
+const SANDBOX: &str = " (either that file system is mounted read-only, or a drop-in closes the unit of all programs: then \
+    add the path to its ReadWritePaths= with \"systemctl edit leasehold-resource@.service\")";
 /// How often a starting service is asked whether it is up. It is asked at once first.
 const START_POLL: Duration = Duration::from_millis(50);
 

@@ -211,6 +211,17 @@ impl Group {
         }
     }
 
+    /// What is up and of little use here, with the reasons: see [`Resource::strain`].
+    pub fn strained(&self) -> Vec<Failure> {
+        let one = |m: &Member| Some(Failure { resource: m.resource.name().to_owned(), what: m.resource.strain()? });
+        self.members.iter().filter_map(one).collect()
+    }
+
+    /// Goes on watching one that stays up under its strain.
+    pub fn watch_on(&self, resource: &str) {
+        self.members.iter().filter(|m| m.resource.name() == resource).for_each(|m| self.watch(m));
+    }
+
     /// Whether this node could serve, with the first reason why not.
     pub async fn readiness(&self) -> Result<(), ResourceError> {
         for member in &self.members {

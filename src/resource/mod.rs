@@ -121,6 +121,12 @@ pub trait Resource: Send + Sync + fmt::Debug {
     /// Completes when it has failed, with the reason. Only for one that is up.
     fn watch(&self) -> Pending<'_, String>;
 
+    /// Why it is of little use on this node although it is up, such as a full disk or no carrier: its watch ends when that
+    /// begins, and a watch that is begun meanwhile ends for other reasons alone. `None`: it is well, or it is not up.
+    fn strain(&self) -> Option<String> {
+        None
+    }
+
     /// The token under which it goes on.
     fn set_token(&self, token: Token);
 

@@ -174,6 +174,37 @@ impl Lab {
         bin
     }
 
+    /// Moves a node's data, whose server does not run, to a file system of their own. `kind`: what `mount` gets.
+    pub fn on_own_disk(&self, node: &str, kind: &[&str]) {
+        let (data, aside) = (self.data(node), self.path(node).join("aside"));
+        fs::rename(&data, &aside).unwrap();
+        fs::create_dir(&data).unwrap();
+        assert!(Command::new("mount").args(kind).arg(&data).status().unwrap().success());
+        // What mkfs makes at the top of its own.
+        let _ = fs::remove_dir(data.join("lost+found"));
+        let (uid, gid) = postgres();
+        chown(&data, Some(uid), Some(gid)).unwrap();
+        fs::set_permissions(&data, PermissionsExt::from_mode(0o700)).unwrap();
+        as_postgres("cp", &["-aT", aside.to_str().unwrap(), data.to_str().unwrap()]);
+        fs::remove_dir_all(aside).unwrap();
+    }
+
+    /// Fills the disk of a node's data until users other than root have `left` bytes.
+    pub fn fill(&self, node: &str, left: u64) {
+        let free = rustix::fs::statvfs(self.data(node)).unwrap();
+        let size = (free.f_bavail * free.f_frsize).saturating_sub(left);
+        let written = Command::new("fallocate").args(["-l", &size.to_string()]).arg(self.ballast(node)).status();
+        assert!(written.unwrap().success());
+    }
+
+    pub fn make_room(&self, node: &str) {
+        fs::remove_file(self.ballast(node)).unwrap();
+    }
+
+    fn ballast(&self, node: &str) -> PathBuf {
+        self.data(node).join("ballast")
+    }
+
     /// SIGKILL to every process of a node's server.
     pub fn kill_all(&self, node: &str) {
         for pid in processes_in(&self.data(node)) {
@@ -226,7 +257,7 @@ fn template() -> Arc<tempfile::TempDir> {
     })
 }
 
-fn append(path: &Path, text: &str) {
+pub fn append(path: &Path, text: &str) {
     fs::write(path, fs::read_to_string(path).unwrap() + text).unwrap();
 }
 

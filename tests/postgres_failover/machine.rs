@@ -111,6 +111,18 @@ impl Machine {
         }
     }
 
+    /// What a person sees first that is wrong.
+    pub fn first_finding(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["status", "--socket"]).arg(self.file("control.sock")).env("COLUMNS", "800");
+        let text = String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
+        text.lines().find(|line| line.starts_with("X ")).unwrap_or(&text).to_owned()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap_or_default()
+    }
+
     /// All that it has decided in this life of its daemon.
     pub fn decisions(&self) -> Vec<Decision> {
         match self.ask(Op::Why { last: None }) {

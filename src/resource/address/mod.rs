@@ -58,6 +58,8 @@ struct State {
     rival: Option<String>,
     /// How often it was put back lately.
     put_back: usize,
+    /// Why nobody reaches it, once that was told.
+    strain: Option<String>,
     /// Losses of the carrier that the last look at readiness found.
     losses: Option<u32>,
 }
@@ -83,7 +85,10 @@ impl Address {
 
     async fn bring_up(&self) -> Result<(), ResourceError> {
         self.fall_silent();
-        self.state().rival = None;
+        {
+            let mut state = self.state();
+            (state.rival, state.strain) = (None, None);
+        }
         let taken = timeout(self.start_timeout, self.take()).await;
         let on = taken.unwrap_or_else(|_| Err(self.too_late()))?;
         self.announce(on);
@@ -181,7 +186,10 @@ impl Address {
 
     async fn bring_down(&self) -> Result<(), ResourceError> {
         self.fall_silent();
-        self.state().put_back = 0;
+        {
+            let mut state = self.state();
+            (state.put_back, state.strain) = (0, None);
+        }
         let netlink = self.open()?;
         match timeout(self.stop_timeout, self.remove_all(&netlink)).await {
             Ok(removed) => removed,
@@ -241,6 +249,9 @@ impl Address {
 
     async fn until_failed(&self) -> String {
         let mut vigil = Vigil::new(self.config.hold, self.config.put_back);
+        if self.state().strain.is_some() {
+            vigil = vigil.in_outage(clock::now());
+        }
         let (mut events, mut trouble) = (None, None);
         loop {
             events = events.or_else(|| Events::open().ok());
@@ -254,7 +265,7 @@ impl Address {
                 // Not knowing is no failure: the next look may tell.
                 Err(error) => tell_once(&mut trouble, error.to_string()),
             }
-            self.state().put_back = vigil.put_back();
+            self.note(&vigil);
             if !wait(events.as_mut(), self.config.monitor.into()).await {
                 events = None;
             }
@@ -280,10 +291,25 @@ impl Address {
         }
     }
 
+    fn note(&self, vigil: &Vigil) {
+        let mut state = self.state();
+        state.put_back = vigil.put_back();
+        if vigil.is_steady() && state.strain.take().is_some() {
+            tracing::info!(resource = self.name, "interface {} is steady again", self.interface);
+        }
+    }
+
     async fn heed(&self, verdict: Verdict) -> Result<Option<String>, ResourceError> {
         match verdict {
             Verdict::Nothing => return Ok(None),
-            Verdict::Failed(what) => return Ok(Some(what)),
+            Verdict::Failed(what) => {
+                self.state().strain = None;
+                return Ok(Some(what));
+            }
+            Verdict::Strained(what) => {
+                let told = self.state().strain.replace(what.clone()).is_some();
+                return Ok((!told).then_some(what));
+            }
             Verdict::PutBack(Told::Now) => {
                 tracing::warn!(resource = self.name, "somebody removed {}; it is put back", self.config.address);
             }
@@ -411,6 +437,10 @@ impl Resource for Address {
 
     fn watch(&self) -> Pending<'_, String> {
         Box::pin(self.until_failed())
+    }
+
+    fn strain(&self) -> Option<String> {
+        self.state().strain.clone()
     }
 
     fn set_token(&self, _token: Token) {}

@@ -4,7 +4,7 @@
 //!   held ──removed──▶ put back, counted ──more often than `put_back` a minute──▶ failed
 //!    │ ▲
 //!    │ └── carrier back, put back uncounted, told anew on the segment
-//!    └──── no carrier, no interface ──longer than `hold`, short returns included──▶ failed
+//!    └──── no carrier, no interface ──longer than `hold`, short returns included──▶ strained
 //! ```
 
 use std::collections::VecDeque;
@@ -34,6 +34,8 @@ pub enum Verdict {
     PutBack(Told),
     /// The interface is back: the address may have gone with it, and switches have forgotten it.
     Renew,
+    /// Nobody reaches it here, and why. It may stay where nobody reaches it elsewhere either.
+    Strained(String),
     /// It is of no use any more, and why.
     Failed(String),
 }
@@ -67,6 +69,17 @@ impl Vigil {
         Vigil { hold, most, outage: None, put_back: VecDeque::new() }
     }
 
+    /// Of one whose outage was told: it is over only when the interface has stayed for `hold`.
+    pub fn in_outage(mut self, now: Instant) -> Vigil {
+        self.outage = Some(Outage { since: now, back: None });
+        self
+    }
+
+    /// No outage, nor a return that is too fresh to be trusted.
+    pub fn is_steady(&self) -> bool {
+        self.outage.is_none()
+    }
+
     pub fn judge(&mut self, sight: Sight, now: Instant) -> Verdict {
         self.put_back.retain(|at| now.since(*at) < WINDOW);
         match sight {
@@ -87,7 +100,7 @@ impl Vigil {
         outage.back = None;
         let lasted = now.since(outage.since);
         match lasted >= self.hold {
-            true => Verdict::Failed(format!("{why}, not steady for {lasted} (hold = {})", self.hold)),
+            true => Verdict::Strained(format!("{why}; not steady for {lasted} (hold = {})", self.hold)),
             false => Verdict::Nothing,
         }
     }
@@ -140,6 +153,10 @@ mod tests {
         matches!(verdict, Verdict::Failed(what) if what.contains(word))
     }
 
+    fn strained(verdict: &Verdict, word: &str) -> bool {
+        matches!(verdict, Verdict::Strained(what) if what.contains(word))
+    }
+
     #[test]
     fn a_removed_address_is_put_back_and_told_once_a_burst() {
         let mut vigil = vigil();
@@ -170,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_of_the_hold_time_is_a_failure_that_says_what_was_seen() {
+    fn an_outage_of_the_hold_time_is_a_strain_that_says_what_was_seen() {
         let mut vigil = vigil();
         vigil.judge(no_link(), at(0));
-        assert!(failed(&vigil.judge(no_link(), at(5_000)), "eth1 has no carrier, not steady for 5s"));
+        assert!(strained(&vigil.judge(no_link(), at(5_000)), "eth1 has no carrier; not steady for 5s"));
     }
 
     #[test]
@@ -183,12 +200,21 @@ mod tests {
         assert_eq!(flapping.judge(Sight::Held, at(2_000)), Verdict::Renew);
         assert_eq!(flapping.judge(no_link(), at(4_000)), Verdict::Nothing);
         assert_eq!(flapping.judge(Sight::Held, at(6_000)), Verdict::Renew);
-        assert!(failed(&flapping.judge(no_link(), at(8_000)), "no carrier"));
+        assert!(strained(&flapping.judge(no_link(), at(8_000)), "no carrier"));
         let mut steady = vigil();
         steady.judge(no_link(), at(0));
         steady.judge(Sight::Held, at(2_000));
         assert_eq!(steady.judge(Sight::Held, at(7_000)), Verdict::Nothing);
         assert_eq!(steady.judge(no_link(), at(8_000)), Verdict::Nothing);
+    }
+
+    #[test]
+    fn an_outage_that_was_told_ends_when_the_link_has_stayed() {
+        let mut vigil = vigil().in_outage(at(0));
+        assert_eq!(vigil.judge(Sight::Held, at(100)), Verdict::Renew);
+        assert!(!vigil.is_steady());
+        assert_eq!(vigil.judge(Sight::Held, at(5_100)), Verdict::Nothing);
+        assert!(vigil.is_steady());
     }
 
     #[test]

@@ -78,7 +78,12 @@ impl Half {
             Mark::None if self.is_signalled() => self.note(Past::Following).await?,
             Mark::Known(Past::Replacing) => self.take_place().await?,
             // Long steps: boxed, since each would make room for the others in every future around them.
-            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => Box::pin(self.rewind()).await?,
+            Mark::None | Mark::Known(Past::Acting { .. }) if self.has_data() => {
+                let beyond = Box::pin(self.rewind()).await?;
+                if let Some(why) = beyond {
+                    Box::pin(self.replace(why)).await?;
+                }
+            }
             Mark::None | Mark::Known(Past::Acting { .. }) => {
                 let why = format!("there are no data in {}", self.tools.config.data_directory.display());
                 Box::pin(self.replace(why)).await?;

@@ -75,11 +75,13 @@ struct State {
     /// When this node was last known to have all that it must have.
     last_seen: Option<LastSeen>,
     news: Vec<News>,
+    /// Why a primary that still writes had better be elsewhere.
+    strain: Option<String>,
 }
 
 impl State {
     fn new() -> State {
-        State { acting: false, standing: Standing::Out, told: None, last_seen: None, news: Vec::new() }
+        State { acting: false, standing: Standing::Out, told: None, last_seen: None, news: Vec::new(), strain: None }
     }
 }
 
@@ -273,7 +275,7 @@ impl Half {
     fn set_acting(&self, acting: bool) {
         let mut state = self.state();
         state.acting = acting;
-        state.told = None;
+        (state.told, state.strain) = (None, None);
         if acting {
             // What was last seen of a primary is history as soon as this node is one itself.
             state.last_seen = None;
@@ -358,6 +360,10 @@ impl Resource for Postgres {
 
     fn watch(&self) -> Pending<'_, String> {
         Box::pin(self.half.until_failed())
+    }
+
+    fn strain(&self) -> Option<String> {
+        self.half.state().strain.clone()
     }
 
     fn set_token(&self, token: Token) {

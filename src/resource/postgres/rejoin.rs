@@ -13,7 +13,7 @@ use crate::process::{Ending, Program};
 use super::super::exec::told;
 use super::super::{Progress, ResourceError, Share};
 use super::follow::Obstacle;
-use super::mark::Past;
+use super::mark::{Mark, Past};
 use super::replication::{self, Source};
 use super::tools::At;
 use super::watch::create_slot;
@@ -39,8 +39,8 @@ struct Control {
 }
 
 impl Half {
-    /// Brings a former primary's data to the state of the primary's.
-    pub(super) async fn rewind(&self) -> Result<(), Obstacle> {
+    /// Brings a former primary's data to the state of the primary's. `Some`: why that takes a full copy.
+    pub(super) async fn rewind(&self) -> Result<Option<String>, Obstacle> {
         if self.tools.config.rejoin == Rejoin::Manual {
             return Err(Obstacle::Lasting(format!(
                 "its data were a primary's and rejoin = \"manual\": rewind or copy them, create {SIGNAL} and remove {}",
@@ -53,13 +53,13 @@ impl Half {
         }
         if self.is_signalled() && self.control().await?.timeline <= timeline {
             // The promotion did not get as far as its timeline: nothing was ever written here.
-            return self.note(Past::Following).await;
+            return self.note(Past::Following).await.map(|()| None);
         }
         self.finish_recovery().await?;
         let Control { timeline: own, checkpoint: end, .. } = self.control().await?;
         if own == timeline {
             let why = format!("its data and the primary's are both of timeline {timeline}, and it is not its standby");
-            return Box::pin(self.replace(why)).await;
+            return Ok(Some(why));
         }
         self.keep_slot_there().await?;
         let fork = self.find_fork().await?;
@@ -72,12 +72,11 @@ impl Half {
         if let Err(why) = self.pg_rewind(&[], rewinding).await {
             tracing::error!(resource = self.tools.resource, why, "the rewind failed in the middle");
             let mark = self.mark.load().await;
-            let why = format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default());
-            return Box::pin(self.replace(why)).await;
+            return Ok(Some(format!("{} ({why})", self.mark.forbids(&mark).unwrap_or_default())));
         }
         self.restore_own_files(&self.tools.config.data_directory.clone()).await?;
         self.signal(&self.tools.config.data_directory.clone()).await?;
-        self.note(Past::Following).await
+        self.note(Past::Following).await.map(|()| None)
     }
 
     /// The timeline of the primary, once its control file shows it: a rewind before would stamp an older one.
@@ -184,7 +183,7 @@ impl Half {
         let copied =
             self.tools.run_long(program, |line| self.tell_share("copy", "copying all data of the primary", line)).await;
         copied.map_err(|why| Obstacle::Passing(format!("the full copy failed: {why}")))?;
-        if self.has_data() {
+        if self.has_data() && !self.has_saved_own_files().await {
             self.save_own_files().await?;
         }
         self.restore_own_files(&copy).await?;
@@ -238,18 +237,28 @@ impl Half {
         self.copy_own_files(&self.tools.config.data_directory.clone(), &kept).await
     }
 
+    /// Before the mark of a rewind they were saved; since then the rewind may have torn those in the data directory.
+    async fn has_saved_own_files(&self) -> bool {
+        let torn = matches!(self.mark.load().await, Mark::Known(Past::Rewinding) | Mark::Unreadable(_));
+        torn && self.tools.beside(".conf").exists()
+    }
+
     async fn restore_own_files(&self, data: &std::path::Path) -> Result<(), Obstacle> {
         self.copy_own_files(&self.tools.beside(".conf"), data).await
     }
 
     async fn copy_own_files(&self, from: &std::path::Path, to: &std::path::Path) -> Result<(), Obstacle> {
-        let there = OWN_FILES.iter().map(|name| from.join(name)).filter(|path| path.exists());
-        let mut args: Vec<String> = there.map(|path| path.display().to_string()).collect();
-        if args.is_empty() {
+        let there: Vec<&str> = OWN_FILES.into_iter().filter(|name| from.join(name).exists()).collect();
+        if there.is_empty() {
             return Ok(());
         }
+        let mut args: Vec<String> = there.iter().map(|name| from.join(name).display().to_string()).collect();
+        let mut made: Vec<String> = there.iter().map(|name| to.join(name).display().to_string()).collect();
+        made.push(to.display().to_string());
         args.splice(0..0, ["-p".to_owned(), "-t".to_owned(), to.display().to_string(), "--".to_owned()]);
-        self.quick("cp", &args, QUICK).await
+        self.quick("cp", &args, QUICK).await?;
+        // The mark that comes next is durable, and would outlive them.
+        self.quick("sync", &made, QUICK).await
     }
 
     /// Durable before the mark is taken back: without it the server would start as a second primary.

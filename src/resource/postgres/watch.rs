@@ -29,10 +29,28 @@ impl Half {
     /// Completes when the primary has failed, with the reason.
     pub(super) async fn until_failed(&self) -> String {
         tokio::select! {
-            how = self.server.ended() => self.ended(&how).await,
+            how = self.server.ended() => {
+                let what = self.ended(&how).await;
+                self.state().strain = None;
+                what
+            }
             what = self.until_unwell() => what,
             never = self.look_after() => never,
         }
+    }
+
+    /// A full disk, when it is seen first. The server goes on for as long as it finds WAL to use again, which may be long:
+    /// a strain and no end. It is over when there is as much room as a standby must have.
+    async fn new_strain(&self) -> Option<String> {
+        let space = self.space().await;
+        let mut state = self.state();
+        let was = state.strain.is_some();
+        match space {
+            Space::Full(told) => state.strain = Some(format!("{told}; the server is about to stop itself")),
+            Space::Low(told) if was => state.strain = Some(told),
+            Space::Low(_) | Space::Enough => state.strain = None,
+        }
+        state.strain.clone().filter(|_| !was)
     }
 
     /// The end of a server, with the reason that an operator looks for in front (casebook C31).
@@ -47,8 +65,8 @@ impl Half {
         let mut strikes = 0;
         loop {
             sleep(LOOK).await;
-            if let Space::Full(told) = self.space().await {
-                return format!("{told}; the server is about to stop itself");
+            if let Some(strain) = self.new_strain().await {
+                return strain;
             }
             let what = match self.trouble().await {
                 Ok(()) => {
@@ -61,6 +79,7 @@ impl Half {
                 }
             };
             if strikes >= STRIKE_OUT {
+                self.state().strain = None;
                 return what;
             }
         }
