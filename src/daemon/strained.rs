@@ -65,7 +65,7 @@ impl Strained {
     fn stay(&mut self, strained: Vec<Failure>, because: Hindrance) {
         let is_news = self.hindrance.replace(because) != Some(because) || strained.len() > self.names.len();
         for Failure { resource, what } in &strained {
-            let text = format!("{what}; it stays here, since it cannot be handed over: {}", because.cause());
+            let text = format!("{what}; it stays here, since {}", why_not(because));
             if is_news {
                 tracing::warn!("resource {resource}: {text}");
             }
@@ -96,5 +96,16 @@ impl Strained {
         // Told first: remembering it may wait for a disk, the service must not.
         self.teller.input(Input::ResourcesFailed(self.epoch));
         self.past.note_failed(clock::wall(), text).await;
+    }
+}
+
+/// For who reads of one full disk, and has to look at two.
+fn why_not(because: Hindrance) -> String {
+    match because {
+        Hindrance::PeerNotReady => {
+            "the other node could not serve either, and neither could take over (`leasehold status` there says why)"
+                .to_owned()
+        }
+        _ => format!("it cannot be handed over: {}", because.cause()),
     }
 }
