@@ -103,8 +103,7 @@ impl Strained {
 fn why_not(because: Hindrance) -> String {
     match because {
         Hindrance::PeerNotReady => {
-            "the other node could not serve either, and neither could take over (`leasehold status` there says why)"
-                .to_owned()
+            "the other node could not serve either (`leasehold status` there says why)".to_owned()
         }
         _ => format!("it cannot be handed over: {}", because.cause()),
     }

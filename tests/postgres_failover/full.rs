@@ -45,7 +45,7 @@ fn both_full(site: &mut Site, primary: usize) {
     site.until("the primary knows", |site| knows(site) == Some(false));
     site.lab.fill(NAMES[primary], LEFT);
     site.until("the primary says why it stays", |site| {
-        site.machines[primary].first_finding().contains("it stays here")
+        site.machines[primary].first_finding().contains("the other node could not serve either")
     });
 }
 
