@@ -144,8 +144,9 @@ fn the_same_with_real_processes() {
     }
 }
 
-/// A take calls `exportfs` six times: it lists, un-exports, lists to see the peer out, exports, and lists for both.
-const CALLS: usize = 6;
+/// A take calls `exportfs` seven times: it lists, un-exports, flushes, lists to see the peer out, exports, and lists for
+/// both.
+const CALLS: usize = 7;
 
 #[test]
 fn whatever_a_killed_gate_left_undone_the_next_call_finishes() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use leasehold::gate::protocol::{State, Verdict};
 
-use super::standin::{CLIENTS, GATE, Server};
+use super::standin::{ANSWERS, CLIENTS, GATE, Server};
 
 const OTHER: &str = "/srv/estuary data|198.51.100.9|rw,sync\n";
 
@@ -42,9 +42,9 @@ fn what_still_lets_the_node_in_is_never_taken() {
         ("the world", |s| etab(s, "/srv/estuary data|<world>|ro\n"), "exported to <world>"),
         ("a network", |s| etab(s, "/srv/estuary data|192.0.2.0/24|rw\n"), "192.0.2.0/24"),
         ("a netmask", |s| etab(s, "/srv/estuary data|192.0.2.0/255.255.255.0|rw\n"), "255.255.255.0"),
-        ("a wildcard", |s| etab(s, "/srv/estuary data|*.example.com|rw\n"), "may be heron"),
-        ("a netgroup", |s| etab(s, "/srv/estuary data|@storage|rw\n"), "may be heron"),
-        ("a host name", |s| etab(s, "/srv/estuary data|heron.example.com|rw\n"), "may be heron"),
+        ("a wildcard", |s| etab(s, "/srv/estuary data|*.example.com|rw\n"), "may be heron's"),
+        ("a netgroup", |s| etab(s, "/srv/estuary data|@storage|rw\n"), "may be heron's"),
+        ("a host name", |s| etab(s, "/srv/estuary data|heron.example.com|rw\n"), "may be heron's"),
         ("the folder above", |s| etab(s, "/srv|*|rw\n"), "/srv is exported to *"),
         ("a folder below", |s| etab(s, "/srv/estuary data/in|192.0.2.1|rw\n"), "/srv/estuary data/in"),
         ("another spelling", |s| etab(s, "/srv/estuary data/in|::FFFF:C000:201|rw\n"), "C000:201"),
@@ -58,6 +58,15 @@ fn what_still_lets_the_node_in_is_never_taken() {
             |s| s.write("root/proc/fs/nfs/exports", "/srv/estuary\\040data\t192.0.2.1,192.0.2.0/24(rw)\n"),
             "the kernel's list",
         ),
+        (
+            "a question that rpc.mountd does not answer",
+            |s| {
+                s.write(ANSWERS, "#path domain(flags)\n# /srv/estuary\\040data\t192.0.2.1()\n");
+                s.write("silent", "");
+            },
+            "rpc.mountd has not answered",
+        ),
+        ("no answers of rpc.mountd", |s| fs::remove_file(s.path(ANSWERS)).unwrap(), "cannot read"),
         ("no kernel list", |s| fs::remove_file(s.path("root/proc/fs/nfs/exports")).unwrap(), "cannot read"),
         (
             "a file for the next boot",
@@ -105,6 +114,23 @@ fn what_belongs_to_others_disturbs_nobody() {
     assert_eq!(answer.result, Verdict::Taken, "{answer:?}");
     assert!(server.admitted().contains(&"198.51.100.9".to_owned()), "a stranger's export was touched");
     assert_eq!(server.read("root/proc/fs/nfsd/clients/7/ctl"), "", "the caller's own client was expired");
+}
+
+/// Seen with Linux 6.1: rpc.mountd read the list, the node was un-exported and the cache flushed, and then came its "yes".
+#[test]
+fn an_answer_behind_the_flush_is_flushed_as_well() {
+    let (server, answer) = plover_takes(|s| s.write("late", "/srv/estuary\\040data\t192.0.2.1(rw,sync,sec=1)\n"));
+    assert_eq!(answer.result, Verdict::Taken, "{answer:?}");
+    assert_eq!(server.read(ANSWERS), "");
+}
+
+#[test]
+fn a_question_of_another_client_is_not_waited_for() {
+    let (_, answer) = plover_takes(|s| {
+        s.write(ANSWERS, "# /srv/estuary\\040data\t192.0.2.2()\n/srv/other\t192.0.2.1(rw,sec=1)\n");
+        s.write("silent", "");
+    });
+    assert_eq!(answer.result, Verdict::Taken, "{answer:?}");
 }
 
 #[test]

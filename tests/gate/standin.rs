@@ -17,6 +17,7 @@ pub const PATH: &str = "/srv/estuary data";
 pub const CLIENTS: [&str; 2] = ["192.0.2.1", "2001:db8::2"];
 
 /// `kill` holds `NUMBER before` or `NUMBER after`: at that call the gate dies. `hang` is a pipe that `-u` reads first.
+/// `late` is what rpc.mountd answers right behind the next flush; while there is `silent` it answers nothing.
 const EXPORTFS: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 9
 echo "$*" >> calls
@@ -31,11 +32,16 @@ case "$1" in
     [ -e deaf ] || { grep -vF "$path|$client|" etab > etab.new; mv etab.new etab; } ;;
 -o) client=$(echo "${3%%:/*}" | tr -d '[]'); path=/${3#*:/}
     grep -vF "$path|$client|" etab > etab.new; echo "$path|$client|$2" >> etab.new; mv etab.new etab ;;
+-f) answers=root/proc/net/rpc/nfsd.export/content
+    if [ -e late ]; then mv late $answers; elif [ -e $answers ] && [ ! -e silent ]; then : > $answers; fi ;;
 *) status=7 ;;
 esac
 [ "$(cat kill 2>/dev/null)" = "$n after" ] && { rm kill; kill -9 $PPID; }
 exit $status
 "#;
+
+/// The kernel's cache of what rpc.mountd said.
+pub const ANSWERS: &str = "root/proc/net/rpc/nfsd.export/content";
 
 pub struct Server {
     dir: tempfile::TempDir,
@@ -46,11 +52,12 @@ impl Server {
     pub fn start() -> Server {
         let server = Server { dir: tempfile::tempdir().expect("a temporary directory") };
         // No `/etc/exports.d`: Debian's package brings none along.
-        for folder in ["root/proc/fs/nfsd/clients", "root/proc/fs/nfs", "root/etc"] {
+        for folder in ["root/proc/fs/nfsd/clients", "root/proc/fs/nfs", "root/proc/net/rpc/nfsd.export", "root/etc"] {
             fs::create_dir_all(server.path(folder)).expect("a folder");
         }
         server.write("root/proc/fs/nfsd/threads", "8\n");
         server.write("root/proc/fs/nfs/exports", "# Version 1.1\n# Path Client(Flags) # IPs\n");
+        server.write(ANSWERS, "#path domain(flags)\n");
         server.write("etab", "");
         server.write("exportfs", EXPORTFS);
         fs::set_permissions(server.path("exportfs"), fs::Permissions::from_mode(0o755)).expect("an executable script");

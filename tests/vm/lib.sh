@@ -217,5 +217,16 @@ take_down() {
         forget_way_in "$(basename "$home")"
         pid=$(pid_of "$(basename "$home")") && kill -KILL "$pid"
     done
+    for pid in "${companions[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
     [ ! -e "/run/netns/$space" ] || ip netns delete "$space"
+}
+
+# What else was started, by process number; its end is nothing to be told of.
+companions=()
+
+companion() {
+    companions+=($!)
+    disown
 }

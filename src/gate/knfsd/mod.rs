@@ -1,7 +1,8 @@
 //! The kernel's NFS server: `exportfs`, `/proc/fs/nfs/exports`, `/proc/fs/nfsd/clients` (casebook C20, C22).
 //!
 //! ```text
-//! revoke:  own file without the node (synced) ─▶ exportfs -u, each entry of it ─▶ its NFSv4 clients: "expire"
+//! revoke:  own file without the node (synced) ─▶ exportfs -u, each entry of it ─▶ exportfs -f, until no answer is under
+//!          way ─▶ its NFSv4 clients: "expire"
 //! restore: own file with the node (synced)    ─▶ exportfs -o OPTIONS, each address and path
 //! access:  exportfs -v · the kernel's list · the files of the next boot · open state of its clients
 //! ```
@@ -32,6 +33,10 @@ const OPTIONS: &str = "rw,sync,no_subtree_check,no_root_squash";
 /// Calls that had passed the check of the export when it went may be in the server for this long; nothing tells of
 /// their end. Far above the time of one write, far below an agent's limit.
 const LINGER: Duration = Duration::from_millis(200);
+/// What rpc.mountd was asked before the node was un-exported it may still answer by what it had read before; then the
+/// kernel lets the node in for half an hour. It answers within milliseconds, unless it waits for a name server.
+const ANSWERS: Duration = Duration::from_secs(3);
+const ANSWERS_EVERY: Duration = Duration::from_millis(100);
 /// Of one file of `/proc` or `/etc`; a list beyond it is not judged.
 const LARGEST: u64 = 16 << 20;
 
@@ -152,6 +157,43 @@ impl KnfsdBackend {
         Ok(())
     }
 
+    /// Flushes the kernel's cache of rpc.mountd's answers until nothing of the node is in it: neither a "yes" that came
+    /// behind an earlier flush nor a question that waits for its answer, which no flush takes away. What is asked from
+    /// then on is answered by the new list.
+    async fn drain_answers(&self, node: &Node) -> Result<(), BackendError> {
+        let end = tokio::time::Instant::now() + ANSWERS;
+        loop {
+            commands::output(&self.keys.exportfs, &["-f"]).await?;
+            let under_way = self.answers_under_way(node).map_err(BackendError)?;
+            match under_way.first() {
+                None => return Ok(()),
+                Some(entry) if tokio::time::Instant::now() >= end => {
+                    return Err(BackendError(format!(
+                        "rpc.mountd has not answered for {} s whether {} may use {}, and may say yes by an older list; see \
+                         whether it hangs or waits for a name server",
+                        ANSWERS.as_secs(),
+                        entry.client,
+                        entry.path
+                    )));
+                }
+                Some(_) => tokio::time::sleep(ANSWERS_EVERY).await,
+            }
+        }
+    }
+
+    fn answers_under_way(&self, node: &Node) -> Result<Vec<Entry>, String> {
+        let cache = self.at("/proc/net/rpc/nfsd.export/content");
+        let entries = tables::questions(&read(&cache)?)
+            .map_err(|line| format!("{} says what is not understood: {line:?}", cache.display()))?;
+        let may_be = |e: &Entry| clients::matches(&e.client, &addresses(node)) != Match::No;
+        Ok(entries.into_iter().filter(|e| self.is_near(e) && may_be(e)).collect())
+    }
+
+    /// On a path of the gate, above or below one.
+    fn is_near(&self, entry: &Entry) -> bool {
+        self.keys.paths.iter().any(|path| is_within(path, &entry.path) || is_within(&entry.path, path))
+    }
+
     /// The list, unless it is empty where it cannot be: then nobody knows who is in.
     async fn credible_list(&self) -> Result<Vec<Entry>, String> {
         let listed = self.listed().await?;
@@ -229,15 +271,14 @@ impl KnfsdBackend {
 
     /// What in a table lets the node in, or might.
     fn openings(&self, entries: &[Entry], node: &Node, table: &str) -> Vec<String> {
-        let near = |e: &&Entry| self.keys.paths.iter().any(|path| is_within(path, &e.path) || is_within(&e.path, path));
         let told = |e: &Entry| match clients::matches(&e.client, &addresses(node)) {
             Match::No => None,
             Match::Yes => Some(format!("{table}: {} is exported to {}", e.path, e.client)),
             Match::Maybe => {
-                Some(format!("{table}: {} is exported to {}, which may be {}", e.path, e.client, node.name))
+                Some(format!("{table}: {} is exported to {}, a name that may be {}'s", e.path, e.client, node.name))
             }
         };
-        entries.iter().filter(near).filter_map(told).collect()
+        entries.iter().filter(|e| self.is_near(e)).filter_map(told).collect()
     }
 
     fn export_files(&self) -> Result<Vec<PathBuf>, String> {
@@ -297,9 +338,10 @@ impl Backend for KnfsdBackend {
             self.rewrite(node, false)?;
             let unexported = self.unexport(node, &listed).await;
             // Even if that failed: what is open ends all the same.
+            let drained = self.drain_answers(node).await;
             let expired = self.expire(node).await;
             tokio::time::sleep(LINGER).await;
-            unexported.and(expired)
+            unexported.and(drained).and(expired)
         })
     }
 

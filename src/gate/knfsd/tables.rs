@@ -1,9 +1,10 @@
-//! The three tables of exports, read to the last line or not at all.
+//! The tables of exports, read to the last line or not at all.
 //!
 //! | table | what it means |
 //! | --- | --- |
 //! | `exportfs -v` (etab) | what rpc.mountd answers to the kernel |
 //! | `/proc/fs/nfs/exports` | what the kernel has cached of those answers |
+//! | `/proc/net/rpc/nfsd.export/content` | the same, and what it has asked or was denied, behind a `#` |
 //! | `/etc/exports`, `/etc/exports.d/*.exports` | what comes back with the next `exportfs -r`, or boot |
 //!
 //! `exportfs -v` puts a path of more than 14 bytes on a line of its own, its client on the next (nfs-utils 2.6,
@@ -56,21 +57,29 @@ pub fn exportfs(text: &str) -> Result<Vec<Entry>, String> {
 pub fn kernel(text: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (path, client) = line.split_once('\t').ok_or(line)?;
-        let (names, options) = client_of(client).ok_or(line)?;
-        if !path.starts_with('/') {
-            return Err(line.to_owned());
-        }
-        if options.is_empty() {
-            continue;
-        }
-        for name in unescape(&names).split(',') {
-            // With many clients rpc.mountd names each by its address, marked so (nfs-utils, `use_ipaddr`).
-            let client = name.strip_prefix('$').unwrap_or(name).to_owned();
-            entries.push(Entry { path: unescape(path), client, options: options.clone() });
-        }
+        entries.extend(cached(line)?.into_iter().filter(|entry| !entry.options.is_empty()));
     }
     Ok(entries)
+}
+
+/// The kernel's `/proc/net/rpc/nfsd.export/content`: every "yes", and as `# PATH<TAB>CLIENT()` what is a "no" or not
+/// answered yet, which look the same. The first line names the columns.
+pub fn questions(text: &str) -> Result<Vec<Entry>, String> {
+    let mut entries = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with("#path")) {
+        entries.extend(cached(line.strip_prefix("# ").unwrap_or(line))?);
+    }
+    Ok(entries)
+}
+
+/// One line of the kernel, which joins the names of a client.
+fn cached(line: &str) -> Result<Vec<Entry>, String> {
+    let (path, client) = line.split_once('\t').filter(|(path, _)| path.starts_with('/')).ok_or(line)?;
+    let (names, options) = client_of(client).ok_or(line)?;
+    // With many clients rpc.mountd names each by its address, marked so (nfs-utils, `use_ipaddr`).
+    let bare = |name: &str| name.strip_prefix('$').unwrap_or(name).to_owned();
+    let entry = |name| Entry { path: unescape(path), client: bare(name), options: options.clone() };
+    Ok(unescape(&names).split(',').map(entry).collect())
 }
 
 /// A file of exports(5).
@@ -195,6 +204,15 @@ mod tests {
             ["/srv/a b 192.0.2.21 rw+sync+sec=1", "/srv/a b 192.0.2.0/24 rw+sync+sec=1", "/srv/c 192.0.2.9 ro"];
         assert_eq!(got, expected);
         assert!(kernel("/srv/a 192.0.2.1(rw)\n").is_err() && kernel("/srv/a\t192.0.2.1(rw\n").is_err());
+    }
+
+    /// As Linux 6.1 prints it, with a question that rpc.mountd has not answered and a "no".
+    #[test]
+    fn questions_without_an_answer_are_read_beside_the_answers() {
+        let text = "#path domain(flags)\n/srv/a\\040b\t2001:db8::1(rw,sync,uuid=86cd6cdd:6e85413c,sec=1)\n# /srv/c\t192.0.2.9()\n";
+        let got = shown(&questions(text).unwrap());
+        assert_eq!(got, ["/srv/a b 2001:db8::1 rw+sync+uuid=86cd6cdd:6e85413c+sec=1", "/srv/c 192.0.2.9 "]);
+        assert!(questions("# /srv/c 192.0.2.9()\n").is_err() && questions("# /srv/c\t192.0.2.9(\n").is_err());
     }
 
     #[test]
