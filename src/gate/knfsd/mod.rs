@@ -35,8 +35,9 @@ const OPTIONS: &str = "rw,sync,no_subtree_check,no_root_squash";
 const LINGER: Duration = Duration::from_millis(200);
 /// What rpc.mountd was asked before the node was un-exported it may still answer by what it had read before; then the
 /// kernel lets the node in for half an hour. It answers within milliseconds, unless it waits for a name server.
-const ANSWERS: Duration = Duration::from_secs(3);
 const ANSWERS_EVERY: Duration = Duration::from_millis(100);
+/// Three seconds: a take that is not proven by then is asked again by its agent.
+const ANSWERS_TRIES: u32 = 30;
 /// Of one file of `/proc` or `/etc`; a list beyond it is not judged.
 const LARGEST: u64 = 16 << 20;
 
@@ -161,24 +162,22 @@ impl KnfsdBackend {
     /// behind an earlier flush nor a question that waits for its answer, which no flush takes away. What is asked from
     /// then on is answered by the new list.
     async fn drain_answers(&self, node: &Node) -> Result<(), BackendError> {
-        let end = tokio::time::Instant::now() + ANSWERS;
-        loop {
+        let mut awaited = None;
+        for _ in 0..ANSWERS_TRIES {
             commands::output(&self.keys.exportfs, &["-f"]).await?;
-            let under_way = self.answers_under_way(node).map_err(BackendError)?;
-            match under_way.first() {
-                None => return Ok(()),
-                Some(entry) if tokio::time::Instant::now() >= end => {
-                    return Err(BackendError(format!(
-                        "rpc.mountd has not answered for {} s whether {} may use {}, and may say yes by an older list; see \
-                         whether it hangs or waits for a name server",
-                        ANSWERS.as_secs(),
-                        entry.client,
-                        entry.path
-                    )));
-                }
-                Some(_) => tokio::time::sleep(ANSWERS_EVERY).await,
+            awaited = self.answers_under_way(node).map_err(BackendError)?.into_iter().next();
+            if awaited.is_none() {
+                break;
             }
+            tokio::time::sleep(ANSWERS_EVERY).await;
         }
+        let late = |Entry { client, path, .. }| {
+            format!(
+                "rpc.mountd has not answered for seconds whether {client} may use {path}, and may still say yes by an older \
+                 list; see whether it hangs or waits for a name server"
+            )
+        };
+        awaited.map_or(Ok(()), |entry| Err(BackendError(late(entry))))
     }
 
     fn answers_under_way(&self, node: &Node) -> Result<Vec<Entry>, String> {
