@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2016,SC2001 # awk, sed and dpkg have their own signs for values
 # The gate on a kernel's own NFS server, set up as docs/gate.md says.
 #
 #   storage  a machine with nfsd, sshd and the gate         heron   a machine whose kernel mounts the export
@@ -8,7 +8,7 @@
 # the writer believes: the time of the file's last change, against the moment at which the gate's answer left.
 
 # Of the scenario, set by tests/vm/run: its folder and the image.
-: "${state:=}" "${image:=}"
+: "${state:=}" "${image:=}" "${patience:=}"
 shared=/srv/estuary
 
 play_knfsd() {
