@@ -194,7 +194,7 @@ fn where_the_standby_has_no_carrier_either_the_primary_stays_and_says_why() {
     eventually("it says why it stays", || first_finding(primary).contains("it stays here"));
     let told = first_finding(primary);
     println!("{told}");
-    assert!(told.contains("reef0 has no carrier") && told.contains("the peer's resources say"), "{told}");
+    assert!(told.contains("reef0 has no carrier") && told.contains("the other node could not serve either"), "{told}");
     std::thread::sleep(Duration::from_secs(3));
     stays(primary, &token);
     assert_eq!(primary.log().matches("it stays here").count(), 1, "told once:\n{}", primary.log());
