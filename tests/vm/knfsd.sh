@@ -7,7 +7,7 @@
 # Each take revokes a node that writes without a pause. Judged is what the server's disk has, by the server's clock, not what
 # the writer believes: the time of the file's last change, against the moment at which the gate's answer left.
 
-# Of the scenario, set by tests/vm/run: its folder and the image.
+# Of the scenario, set by tests/vm/run and tests/vm/lib.sh: its folder, the image, and how long a wait may take.
 : "${state:=}" "${image:=}" "${patience:=}"
 shared=/srv/estuary
 
@@ -146,6 +146,7 @@ clients_of_heron() {
 
 # Milliseconds from a file's last change to the gate's last answer, on the server: negative where a write landed after it.
 ms_before_answer() {
+    # shellcheck disable=SC2016 # for awk
     on storage awk -v wrote="$(on storage stat --format=%.9Y "$shared/$1")" '{ printf "%d\n", ($1 - wrote) * 1000 }' /run/answered
 }
 
@@ -261,7 +262,8 @@ door_is_found() {
     told=$(take plover "$(next_token 1 "$stored")" "$stored")
     on storage bash -c "$2"
     grep -q '"result":"unverified"' <<<"$told" || die "open for heron by $3, and yet: $told"
-    say "ok: $3 is found: $(sed 's/.*"heron","state":"unknown","why":"\([^"]*\)".*/\1/' <<<"$told" | cut -c1-150)"
+    told=${told#*'"heron","state":"unknown","why":"'}
+    say "ok: $3 is found: ${told%%\"*}"
 }
 
 survives_restart() {
@@ -276,6 +278,7 @@ survives_restart() {
 
 # The agents, as docs/agents/nfs-export.md configures them, asked by the program on heron.
 through_the_agent() {
+    # shellcheck disable=SC2016 # fences of Markdown
     sed -n '/^```toml$/,/^```$/p' docs/agents/nfs-export.md | sed '/^```/d; s/192\.0\.2\.31/192.0.2.3/' >"$state/agents.toml"
     {
         cat <<'TOML'
@@ -301,6 +304,7 @@ TOML
 }
 
 figures() {
+    # shellcheck disable=SC2016 # for dpkg-query
     say "Linux $(on storage uname -r), nfs-utils $(on storage dpkg-query --show '--showformat=${Version}' nfs-kernel-server)"
     echo '| client | blocks of 512 bytes | from the last one to the answer, ms | take, asked for over ssh, ms |'
     echo '| --- | --- | --- | --- |'
