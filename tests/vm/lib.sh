@@ -83,6 +83,16 @@ make_network() {
 
 # --- machines ----------------------------------------------------------------------------------------------------------
 
+# The host's own processor where it can be had (a machine that stands still for a moment shows it), else an emulated one.
+choose_processor() {
+    local status=0
+    processor=(--accel "tcg,thread=multi,tb-size=96" -cpu qemu64)
+    { timeout 2 qemu-system-x86_64 -M pc --accel kvm -cpu host -nodefaults -display none -S || status=$?; } >/dev/null 2>&1
+    # Ended by the time, and by nothing else.
+    [ $status -ne 124 ] || processor=(--accel kvm -cpu host)
+    say "processors: ${processor[1]%%,*}"
+}
+
 # An emulated clock has to go on beside whatever else works here: hence the priority.
 # Writes how a machine starts to $state/NAME/start; a BMC runs that file, too. Further arguments are QEMU's.
 #   define NAME NUMBER MEMORY_MB ARGUMENT…
@@ -92,7 +102,7 @@ define() {
     mkdir -p "$home"
     echo "$number" >"$home/number"
     qemu-img create -q -f qcow2 -b "$image/root.ext4" -F raw "$home/disk.qcow2"
-    local command=(qemu-system-x86_64 -name "$machine" -M pc --accel "tcg,thread=multi,tb-size=96" -cpu qemu64 -smp 1
+    local command=(qemu-system-x86_64 -name "$machine" -M pc "${processor[@]}" -smp 1
         -m "$memory" -nodefaults -no-user-config -display none -uuid "$(uuid_of "$number")"
         -kernel "$image/vmlinux" -initrd "$image/first.gz"
         -append "console=ttyS0 root=/dev/vda rw quiet mitigations=off audit=0 tsc=reliable no_timer_check nowatchdog panic=0 net.ifnames=0 systemd.hostname=$machine vm.number=$number"
