@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::config::{ExecResource, Resource, ResourceKind};
 use leasehold::core::{Instant, ProofKind, Role, Span, Token};
 use leasehold::resource::{Context, Failure, Group, ResourceError};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Only for tests that hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,6 +67,17 @@ impl Lab {
         acts.lines().map(str::to_owned).collect()
     }
 
+    /// The acts, once there are so many: a second start is believed by what the first one wrote, and writes a moment later.
+    async fn acted(&self, count: usize) -> Vec<String> {
+        let wait = async {
+            while self.acts().len() < count {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{count} acts, not {:?}", self.acts()));
+        self.acts()
+    }
+
     async fn kill(&self, group: &Group, name: &str) -> Failure {
         fs::write(self.path(&format!("die-{name}")), "").expect("a file");
         timeout(PATIENCE, group.failed()).await.expect("a failure")
@@ -105,7 +116,7 @@ async fn a_failed_resource_is_restarted_in_place_with_all_that_stands_upon_it() 
     let failure = lab.kill(&group, "db").await;
     assert!(mend(&group, &failure, 0).await.expect("a restart"));
     assert_eq!(
-        lab.acts(),
+        lab.acted(6).await,
         ["start disk", "start db", "start address", "stop address", "start db", "start address"],
         "what stands below is left alone"
     );
@@ -121,7 +132,7 @@ async fn one_beside_the_failed_resource_is_left_alone() {
     assert_eq!(sorted(&lab.acts()[..2]), ["start mail", "start web"]);
     let failure = lab.kill(&group, "web").await;
     assert!(mend(&group, &failure, 0).await.expect("a restart"));
-    assert_eq!(lab.acts()[3..], ["stop address", "start web", "start address"]);
+    assert_eq!(lab.acted(6).await[3..], ["stop address", "start web", "start address"]);
     // It is watched on.
     let failure = lab.kill(&group, "mail").await;
     assert_eq!(failure.resource, "mail");

@@ -43,6 +43,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "gate",
         ],
     ),
+    // Programs of their own, each a line.
+    ("bin", &[]),
 ];
 
 /// The deciding part of the core: only those who run it may name it, everyone else takes plain types.
