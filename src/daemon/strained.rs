@@ -52,6 +52,8 @@ impl Strained {
             }
             let hindrance = *self.handover.borrow_and_update();
             match hindrance {
+                // A move would come too late to help anybody: both are back, as after their switch.
+                None if self.group.is_mending() => {}
                 None => return self.hand_over(strained).await,
                 Some(because) => self.stay(strained, because),
             }

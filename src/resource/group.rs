@@ -217,6 +217,11 @@ impl Group {
         self.members.iter().filter_map(one).collect()
     }
 
+    /// Whatever strains it is over everywhere, and only has to last.
+    pub fn is_mending(&self) -> bool {
+        self.members.iter().all(|m| m.resource.strain().is_none() || m.resource.is_mending())
+    }
+
     /// Goes on watching one that stays up under its strain.
     pub fn watch_on(&self, resource: &str) {
         self.members.iter().filter(|m| m.resource.name() == resource).for_each(|m| self.watch(m));

@@ -127,6 +127,11 @@ pub trait Resource: Send + Sync + fmt::Debug {
         None
     }
 
+    /// What strains it is over, and has to stay so for a while before that is believed.
+    fn is_mending(&self) -> bool {
+        false
+    }
+
     /// The token under which it goes on.
     fn set_token(&self, token: Token);
 

@@ -60,6 +60,8 @@ struct State {
     put_back: usize,
     /// Why nobody reaches it, once that was told.
     strain: Option<String>,
+    /// The interface is back, and has to stay.
+    mending: bool,
     /// Losses of the carrier that the last look at readiness found.
     losses: Option<u32>,
 }
@@ -294,6 +296,7 @@ impl Address {
     fn note(&self, vigil: &Vigil) {
         let mut state = self.state();
         state.put_back = vigil.put_back();
+        state.mending = vigil.is_back();
         if vigil.is_steady() && state.strain.take().is_some() {
             tracing::info!(resource = self.name, "interface {} is steady again", self.interface);
         }
@@ -307,7 +310,9 @@ impl Address {
                 return Ok(Some(what));
             }
             Verdict::Strained(what) => {
-                let told = self.state().strain.replace(what.clone()).is_some();
+                let mut state = self.state();
+                state.mending = false;
+                let told = state.strain.replace(what.clone()).is_some();
                 return Ok((!told).then_some(what));
             }
             Verdict::PutBack(Told::Now) => {
@@ -441,6 +446,10 @@ impl Resource for Address {
 
     fn strain(&self) -> Option<String> {
         self.state().strain.clone()
+    }
+
+    fn is_mending(&self) -> bool {
+        self.state().mending
     }
 
     fn set_token(&self, _token: Token) {}

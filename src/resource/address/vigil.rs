@@ -80,6 +80,11 @@ impl Vigil {
         self.outage.is_none()
     }
 
+    /// The interface is back, and has not stayed for `hold` yet.
+    pub fn is_back(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.back.is_some())
+    }
+
     pub fn judge(&mut self, sight: Sight, now: Instant) -> Verdict {
         self.put_back.retain(|at| now.since(*at) < WINDOW);
         match sight {
@@ -212,9 +217,9 @@ mod tests {
     fn an_outage_that_was_told_ends_when_the_link_has_stayed() {
         let mut vigil = vigil().in_outage(at(0));
         assert_eq!(vigil.judge(Sight::Held, at(100)), Verdict::Renew);
-        assert!(!vigil.is_steady());
+        assert!(!vigil.is_steady() && vigil.is_back());
         assert_eq!(vigil.judge(Sight::Held, at(5_100)), Verdict::Nothing);
-        assert!(vigil.is_steady());
+        assert!(vigil.is_steady() && !vigil.is_back());
     }
 
     #[test]
