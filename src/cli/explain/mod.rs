@@ -3,7 +3,8 @@
 //! ```text
 //! config::Checked ──▶ model (what holds, and why) ──▶ render: text for people, or JSON
 //! ```
-//! Pure but for reading the file, and for asking a daemon that runs here how late it was woken. The times come from the checker's own arithmetic.
+//! Pure but for reading the file, and for asking a daemon that runs here how late it was woken. The times come from the
+//! checker's own arithmetic.
 
 mod advice;
 pub mod assumptions;
