@@ -15,7 +15,7 @@ use leasehold::os::{clock, machine};
 use leasehold::resource::Remains;
 use leasehold::wire::{self, Keyring};
 
-use super::{need, until};
+use super::{LOOK, need, pairs, until};
 
 /// A run-time directory, and this test in the place of the daemon.
 pub struct Alone {
@@ -73,7 +73,8 @@ impl Alone {
         let mut command = Command::new("nsenter");
         command.args(["-t", &manager.to_string(), "--pid"]).arg(env!("CARGO_BIN_EXE_leasehold"));
         command.arg("guard").arg("--runtime").arg(self.directory.path()).arg("--on-reset").arg(self.path("reset"));
-        Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        let log = fs::File::create(self.path("guard.log")).unwrap();
+        Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
     /// Starts a guard that resets nothing.
@@ -94,14 +95,6 @@ impl Alone {
     /// A lease that ends in `ms`, of a daemon that is dead; its guard is given the plan first.
     pub fn lease(&self, ms: u64, remains: &Remains) -> Told {
         self.lease_of(plan::save(self.directory.path(), remains, None, &[]).unwrap(), ms)
-    }
-
-    /// As [`Alone::lease`], with more time until the reset.
-    pub fn patient_lease(&self, ms: u64, remains: &Remains) -> Told {
-        let told = Told { reset_after: Span::from_secs(40), ..self.lease(60_000, remains) };
-        let told = Told { deadline: clock::now().after(Span::from_ms(ms)), ..told };
-        self.tell(&told);
-        told
     }
 
     fn lease_of(&self, plan: u64, ms: u64) -> Told {
@@ -136,7 +129,16 @@ impl Alone {
     }
 
     pub fn until_fired(&self, wanted: Fired) {
-        until(&format!("{wanted:?}"), || self.said().is_some_and(|said| said.fired == wanted));
+        let begun = clock::now();
+        while self.said().is_none_or(|said| said.fired != wanted) {
+            let patient = clock::now().since(begun) < pairs::PATIENCE;
+            assert!(patient, "not {wanted:?} within {}: {:?}\n{}", pairs::PATIENCE, self.said(), self.log());
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("guard.log")).unwrap_or_default()
     }
 
     pub fn reset(&self) -> String {

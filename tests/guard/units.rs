@@ -54,7 +54,7 @@ fn a_unit_that_systemd_would_start_again_is_stopped_for_good_and_nothing_is_rese
     let _guard = alone.guard_within(machine.host().pid);
     let remains = remains(&machine);
     assert!(remains.hidden.is_empty() && remains.units.len() == 1, "{remains:?}");
-    let told = alone.patient_lease(300, &remains);
+    let told = alone.lease(300, &remains);
     alone.until_fired(Fired::Proven);
     // Far beyond the 50 ms after which it would be started again.
     until("it looked again and again", || alone.said().unwrap().alive_at > told.deadline.after(Span::from_secs(5)));
