@@ -19,6 +19,9 @@ die() {
     exit 1
 }
 
+# shellcheck source=tests/lab/container.sh
+. "$lab_root/container.sh"
+
 # Everything of the laboratory called $1 has its name from here.
 use_lab() {
     name=${1:-}
@@ -67,77 +70,6 @@ address_of() {
     eth2) net=203.0.113 ;;
     esac
     echo "$net.$(number_of "$1")/24"
-}
-
-# Both trees in which a container keeps its processes: a host of its own in each, so that two do not meet.
-control_groups() {
-    local mount
-    for mount in /sys/fs/cgroup/unified /sys/fs/cgroup/systemd /sys/fs/cgroup; do
-        [ -e "$mount/cgroup.procs" ] && echo "$mount/leasehold-$name-$1"
-    done
-}
-
-# The one that can kill: of version 2.
-power_group() {
-    local group
-    for group in $(control_groups "$1"); do
-        [ -e "$(dirname "$group")/cgroup.controllers" ] && echo "$group" && return
-    done
-    die "this machine has no control groups of version 2"
-}
-
-# The host's power: whether any process of it lives.
-is_on() {
-    grep -qs '^populated 1$' "$(power_group "$1")/cgroup.events"
-}
-
-# The init process of a host that runs, as seen from here.
-leader_of() {
-    local supervisor child children
-    supervisor=$(cat "$state/$1/supervisor" 2>/dev/null) || return 1
-    grep -qzFs -- "--directory=$state/$1/root" "/proc/$supervisor/cmdline" || return 1
-    read -ra children <"/proc/$supervisor/task/$supervisor/children"
-    for child in "${children[@]}"; do
-        [ "$(readlink "/proc/$child/ns/pid")" != "$(readlink /proc/self/ns/pid)" ] && echo "$child" && return
-    done
-    return 1
-}
-
-# Runs a command on a host, as root.
-on_host() {
-    local leader host=$1
-    shift
-    leader=$(leader_of "$host") || die "$host is off"
-    ! grep -qsx 1 "$(power_group "$host")/cgroup.freeze" || die "$host stands still"
-    # Among the host's processes: a power cut ends it, too.
-    (
-        echo $BASHPID >"$(power_group "$host")/cgroup.procs"
-        enter "$leader" "$@"
-    )
-}
-
-enter() {
-    local leader=$1
-    shift
-    exec nsenter --target "$leader" --mount --uts --ipc --net --pid --cgroup -- env -i \
-        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 "$@"
-}
-
-# Until the service manager of a host has started all it has to.
-until_booted() {
-    local look leader
-    for ((look = 0; look < 600; look++)); do
-        if leader=$(leader_of "$1") && [ -e "/proc/$leader/root/run/systemd/private" ] &&
-            on_host "$1" systemctl is-system-running --wait >/dev/null 2>&1; then
-            return
-        fi
-        # Degraded is booted as well: which unit has failed is for the tests to say.
-        if [ -n "${leader:-}" ] && [ "$(on_host "$1" systemctl is-system-running 2>/dev/null)" = degraded ]; then
-            return
-        fi
-        sleep 0.1
-    done
-    die "$1 did not boot: $(tail -5 "$state/$1/console")"
 }
 
 # Ends the process that wrote this file, if it still is that one: it works in the folder of the file.
