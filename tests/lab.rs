@@ -6,6 +6,7 @@
 //! LEASEHOLD_LAB=all cargo test --test lab -- --nocapture      everything: some twenty
 //! LEASEHOLD_LAB="freeze,power cut of the primary" LEASEHOLD_LAB_RUNS=5 …     those that are called so, so often
 //! LEASEHOLD_LAB_WRITE=1 …                                     writes the times to docs/evidence/failover-times.md
+//! LEASEHOLD_LAB_MACHINES=1 …                                  the hosts are virtual machines instead of containers
 //! tests/lab/up                                                the same two hosts, to play with
 //! ```
 
@@ -112,6 +113,7 @@ fn play(lab: &mut Option<Lab>, scenario: &Scenario, times: &mut Vec<Failover>) -
     }
     let lab = lab.as_mut().expect("it was made above");
     let primary = lab.until_whole()?;
+    lab.set_clocks()?;
     lab.until_written()?;
     let (begun, late, first) = (clock::now(), promise::lateness(), lab.ledger.lines.len() - 1);
     (scenario.play)(lab, primary, times)?;

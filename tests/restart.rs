@@ -100,7 +100,7 @@ fn restart_guard(pair: &Pair, node: NodeId) {
 /// Does something while the clients ask: nothing of it reaches them, and nobody takes anybody for lost.
 fn unnoticed(pair: &mut Pair, node: NodeId, service: SocketAddr, act: impl FnOnce(&Pair)) -> Tally {
     let process = pair.service(node).expect("it serves").pid;
-    let clients = Clients::start(service, None);
+    let clients = Clients::start(service, None, clients::EVERY);
     std::thread::sleep(AROUND);
     act(pair);
     std::thread::sleep(AROUND);

@@ -352,6 +352,12 @@ impl Picture {
             let text = format!("a take-over is under way: {peer} has not been proven harmless yet");
             reasons.push(Reason { text, remedy: None });
         }
+        if status.role == Role::Joining {
+            reasons.push(Reason {
+                text: "this node has just started, and is neither primary nor standby yet".to_owned(),
+                remedy: Some("look again in some seconds; `leasehold why` if it lasts".to_owned()),
+            });
+        }
         reasons.extend(self.proofs.hindrance(status.role, now));
         reasons.extend(self.peer_cannot_fence(status));
         let answer = if reasons.is_empty() { Verdict::Yes } else { Verdict::No };

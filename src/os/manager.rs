@@ -10,8 +10,9 @@ use zbus::{Connection, OwnedObjectPath, Proxy};
 
 const BUS: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "/org/freedesktop/systemd1";
-/// A bus that does not answer by then is one of a machine that goes down: then the service is handed over.
-const LIMIT: Duration = Duration::from_millis(500);
+/// A bus that does not answer by then is one of a machine that goes down: then the service is handed over. An emulated
+/// machine, or one under load, needs a second for the four questions.
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// Why the daemon is asked to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use leasehold::os::clock;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 const CLIENTS: u32 = 10;
-/// Of each client: a thousand a second together.
-const EVERY: Duration = Duration::from_millis(10);
+/// Of each client: a thousand requests a second together.
+pub const EVERY: Duration = Duration::from_millis(10);
 /// An answer that takes longer is none.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -48,8 +48,8 @@ pub struct Tally {
 }
 
 impl Clients {
-    /// Whose network namespace is given, ask from there.
-    pub fn start(service: SocketAddr, namespace: Option<&Path>) -> Clients {
+    /// Whose network namespace is given, ask from there. Each asks once in `every`.
+    pub fn start(service: SocketAddr, namespace: Option<&Path>, every: Duration) -> Clients {
         let ends = Arc::new(AtomicBool::new(false));
         let begun = clock::now();
         let client = |number| {
@@ -60,7 +60,7 @@ impl Clients {
                     let network = Some(LinkNameSpaceType::Network);
                     move_into_link_name_space(file.as_fd(), network).expect("root may enter it");
                 }
-                ask(service, number == 0, &ends)
+                ask(service, number == 0, every, &ends)
             })
         };
         Clients { threads: (0..CLIENTS).map(client).collect(), ends, begun }
@@ -81,13 +81,13 @@ impl Clients {
     }
 }
 
-fn ask(service: SocketAddr, anew: bool, ends: &AtomicBool) -> Vec<Request> {
+fn ask(service: SocketAddr, anew: bool, every: Duration, ends: &AtomicBool) -> Vec<Request> {
     let mut requests = Vec::new();
     let mut connection = None;
     let mut due = clock::now();
     while !ends.load(Ordering::SeqCst) {
         std::thread::sleep(due.since(clock::now()).into());
-        due = due.after(EVERY.into());
+        due = due.after(every.into());
         let answer = one(service, &mut connection).map_err(|error| error.to_string());
         if anew || answer.is_err() {
             connection = None;

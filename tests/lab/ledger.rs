@@ -10,29 +10,49 @@ use std::time::Duration;
 use leasehold::cli::demo::checker;
 use leasehold::cli::demo::history::{self, Line};
 use leasehold::core::Span;
+use leasehold::os::clock;
 
 const BLOCK: usize = 512;
 /// How often a disk is read for news.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// By which clock the writes are dated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clocks {
+    /// All writers have ours.
+    Ours,
+    /// Each has its own: what counts is when a write was seen here.
+    OfEachWriter,
+}
+
+impl Clocks {
+    fn date(self, line: Line) -> Line {
+        match self {
+            Clocks::Ours => line,
+            Clocks::OfEachWriter => Line { boottime_ns: clock::now().0, ..line },
+        }
+    }
+}
+
 /// The shared file of both hosts.
 pub struct Ledger {
     path: PathBuf,
+    clocks: Clocks,
     news: Receiver<Line>,
     pub lines: Vec<Line>,
 }
 
 impl Ledger {
-    pub fn follow(path: &Path) -> Ledger {
+    pub fn follow(path: &Path, clocks: Clocks) -> Ledger {
         let (queue, news) = channel();
         let followed = path.to_owned();
         // It ends with the file.
-        std::thread::spawn(move || history::follow(&followed, |line| queue.send(line).is_ok()));
-        Ledger { path: path.to_owned(), news, lines: Vec::new() }
+        std::thread::spawn(move || history::follow(&followed, |line| queue.send(clocks.date(line)).is_ok()));
+        Ledger { path: path.to_owned(), clocks, news, lines: Vec::new() }
     }
 
     /// The same on a disk: a line a block, and zeros after the last.
-    pub fn follow_disk(path: &Path) -> Ledger {
+    pub fn follow_disk(path: &Path, clocks: Clocks) -> Ledger {
         let (queue, news) = channel();
         let followed = path.to_owned();
         std::thread::spawn(move || -> anyhow::Result<()> {
@@ -47,11 +67,11 @@ impl Ledger {
                         continue;
                     }
                 }
-                queue.send(serde_json::from_slice(&block)?)?;
+                queue.send(clocks.date(serde_json::from_slice(&block)?))?;
             }
             Ok(())
         });
-        Ledger { path: path.to_owned(), news, lines: Vec::new() }
+        Ledger { path: path.to_owned(), clocks, news, lines: Vec::new() }
     }
 
     /// Takes what was written, waiting at most `limit` for the first of it.
@@ -76,8 +96,14 @@ impl Ledger {
     }
 
     /// No two nodes active, tokens rise, one writer a token, no write lost: by the whole file.
-    pub fn judge(&self) -> anyhow::Result<()> {
+    pub fn judge(&mut self) -> anyhow::Result<()> {
+        self.take(Duration::ZERO);
         let mut lines = history::read(&self.path)?;
+        if self.clocks == Clocks::OfEachWriter {
+            // Of the newest nobody knows yet when they were seen.
+            let mut seen = self.lines.iter().map(|line| line.boottime_ns).chain(std::iter::repeat(u64::MAX));
+            lines.iter_mut().flatten().for_each(|line| line.boottime_ns = seen.next().expect("it has no end"));
+        }
         // What nobody has written yet on a disk.
         lines.retain(|line| !line.as_ref().is_err_and(|text| text.chars().all(|letter| letter == '\0')));
         tell_boots_apart(&mut lines);

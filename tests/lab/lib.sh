@@ -2,7 +2,7 @@
 # What the commands of the laboratory share: its names, its namespaces, its hosts. Sourced, never run.
 #
 #   namespace net      three bridges: lan, direct, fence; both BMCs live at the fence bridge
-#   namespace HOST     eth0 at lan, eth1 at direct, eth2 at fence: where the host's container boots
+#   HOST               eth0 at lan, eth1 at direct, eth2 at fence: a container in a namespace, or a virtual machine
 #   namespace client   eth0 at lan
 #   namespace storage  eth0 at fence: a storage server, where a site has one
 #
@@ -19,14 +19,18 @@ die() {
     exit 1
 }
 
-# shellcheck source=tests/lab/container.sh
-. "$lab_root/container.sh"
-
 # Everything of the laboratory called $1 has its name from here.
 use_lab() {
     name=${1:-}
     [[ $name =~ ^[a-z0-9-]{1,24}$ ]] || die "a laboratory's name is lower case, digits and '-', not '$name'"
     state=$labs/$name
+    use_hosts "$(cat "$state/hosts" 2>/dev/null || echo container)"
+}
+
+# Of which kind they are: there is a file of functions for each.
+use_hosts() {
+    # shellcheck source=tests/lab/container.sh
+    . "$lab_root/$1.sh"
 }
 
 # The laboratory must be there, and have this host.
@@ -72,6 +76,57 @@ address_of() {
     echo "$net.$(number_of "$1")/24"
 }
 
+# A cable of a namespace: its end at the bridge is called after the namespace and its interface there.
+plug_in() {
+    local space=$1 interface=$2 address=$3 bridge=${4:-} far=$1-$2
+    case $interface in
+    eth0) : "${bridge:=lan}" ;;
+    eth1) : "${bridge:=direct}" ;;
+    eth2) : "${bridge:=fence}" ;;
+    esac
+    ip -n "$(netns net)" link add "$far" type veth peer name "$interface" netns "$(netns "$space")"
+    ip -n "$(netns net)" link set "$far" master "$bridge" up
+    ip -n "$(netns "$space")" address add "$address" dev "$interface"
+    ip -n "$(netns "$space")" link set "$interface" up
+}
+
+surroundings=(env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8)
+
+# Runs a command on a host, as root.
+on_host() {
+    is_on "$1" || die "$1 is off"
+    ! stands_still "$1" || die "$1 stands still"
+    run_on "$@"
+}
+
+# Writes a file of a host, from standard input:   copy_to HOST MODE PATH
+copy_to() {
+    on_host "$1" install -D -m "$2" /dev/stdin "$3"
+}
+
+# until_so WHAT COMMAND…
+until_so() {
+    local look what=$1
+    shift
+    for ((look = 0; look < 900; look++)); do
+        if ("$@") >/dev/null 2>&1; then return; fi
+        sleep 0.1
+    done
+    die "it does not come to this: $what"
+}
+
+# Until the service manager of a host has started all it has to.
+until_booted() {
+    until_so "$1 boots (see $state/$1)" has_booted "$1"
+    set_clock "$1"
+}
+
+# Degraded is booted as well: which unit has failed is for the tests to say.
+has_booted() {
+    has_service_manager "$1" || return 1
+    on_host "$1" systemctl is-system-running --wait || [ "$(on_host "$1" systemctl is-system-running)" = degraded ]
+}
+
 # Ends the process that wrote this file, if it still is that one: it works in the folder of the file.
 end_process() {
     local pid
@@ -83,19 +138,12 @@ end_process() {
 
 # Whatever is left of a laboratory goes, also of one whose making was cut off.
 take_down() {
-    local host pid group space
+    local host pid space
     for pid in "$state"/*/pid "$state"/*/pid-*; do
         end_process "$pid"
     done
     for host in "${hosts[@]}"; do
-        if [ -e "$(power_group "$host")/cgroup.kill" ]; then
-            echo 1 >"$(power_group "$host")/cgroup.kill"
-        fi
-        until ! is_on "$host"; do sleep 0.02; done
-        for group in $(control_groups "$host"); do
-            [ ! -e "$group" ] || find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
-        done
-        umount --quiet --lazy "$state/$host/root" 2>/dev/null || true
+        remove_host "$host"
     done
     for space in net client storage "${hosts[@]}"; do
         [ ! -e "/run/netns/$(netns "$space")" ] || ip netns delete "$(netns "$space")"

@@ -11,24 +11,26 @@ use super::scenarios::{nobody_promoted, proof_is, taken_over, tells, token};
 use super::site::{HOSTS, Lab, peer_of};
 use super::times::{Failover, Moment};
 
-pub fn rebooted(lab: &mut Lab, host: &str, leader: Option<u32>) -> anyhow::Result<()> {
-    lab.until("another boot", |lab| lab.leader(host).filter(|now| Some(*now) != leader && lab.status(host).is_some()))?;
+pub fn rebooted(lab: &mut Lab, host: &str, boot: Option<&str>) -> anyhow::Result<()> {
+    lab.until("another boot", |lab| {
+        lab.boot(host).filter(|now| Some(now.as_str()) != boot && lab.status(host).is_some())
+    })?;
     Ok(())
 }
 
 pub fn reboot_primary(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    let leader = lab.leader(primary);
+    let boot = lab.boot(primary);
     let reboot = |lab: &Lab| lab.on(primary, &["systemctl", "reboot"]).map(drop);
     times.push(taken_over(lab, "reboot of the primary", primary, reboot)?);
     released(lab, primary, times)?;
-    rebooted(lab, primary, leader)
+    rebooted(lab, primary, boot.as_deref())
 }
 
 pub fn reboot_standby(lab: &mut Lab, primary: &'static str, _: &mut Vec<Failover>) -> anyhow::Result<()> {
     let (standby, begun, fault) = (peer_of(primary), token(lab)?, Moment::now());
-    let leader = lab.leader(standby);
+    let boot = lab.boot(standby);
     lab.on(standby, &["systemctl", "reboot"])?;
-    rebooted(lab, standby, leader)?;
+    rebooted(lab, standby, boot.as_deref())?;
     lab.until_whole()?;
     tells(lab, primary, fault, &["the peer's daemon is being stopped", "the peer rebooted"])?;
     nobody_promoted(lab, begun)

@@ -4,6 +4,7 @@
 //! its namespaces and through its BMCs, and by commands that an operator would type.
 
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +16,8 @@ use leasehold::control::{Answer, Client, Decision, LeaseKind, Op, ResourceState,
 use leasehold::core::Span;
 use leasehold::os::clock;
 
-use super::clients::Clients;
-use super::ledger::Ledger;
+use super::clients::{self, Clients};
+use super::ledger::{Clocks, Ledger};
 use super::promise::Promise;
 use super::witness::Witness;
 
@@ -24,11 +25,16 @@ use super::witness::Witness;
 pub const SERVICE_ADDRESS: &str = "192.0.2.50";
 pub const HOSTS: [&str; 2] = ["heron", "plover"];
 /// Far beyond what any step takes, also on a machine that does much else.
-pub const PATIENCE: Span = Span::from_secs(90);
+const PATIENCE: Span = Span::from_secs(90);
+/// The same where a kernel boots, and may be emulated.
+const PATIENCE_WITH_MACHINES: Span = Span::from_secs(300);
 /// How often a condition is looked at while nothing is written.
 const LOOK: Duration = Duration::from_millis(100);
 /// A daemon that does not answer within this is stopped, or as good as.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often each client asks an emulated machine, which a thousand requests a second would occupy.
+const EVERY_OF_MACHINES: Duration = Duration::from_millis(250);
 
 /// Where the service answers.
 const PORT: u16 = 8080;
@@ -40,10 +46,27 @@ pub struct Lab {
     name: String,
     state: PathBuf,
     pub site: &'static str,
+    hosts: Hosts,
     pub ledger: Ledger,
     pub witness: Witness,
     /// By the configuration's own arithmetic; zero before it is installed.
     pub promise: Promise,
+}
+
+/// What the hosts of a laboratory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hosts {
+    /// On this machine's kernel, by its clock.
+    Containers,
+    /// Each with a kernel and a clock of its own.
+    Machines,
+}
+
+impl Hosts {
+    /// Containers, unless the environment asks for machines.
+    pub fn wanted() -> Hosts {
+        if std::env::var_os("LEASEHOLD_LAB_MACHINES").is_some() { Hosts::Machines } else { Hosts::Containers }
+    }
 }
 
 pub fn peer_of(host: &str) -> &'static str {
@@ -55,12 +78,17 @@ impl Lab {
     pub fn up(site: &'static str) -> anyhow::Result<Lab> {
         let name = format!("t{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         let owner = std::process::id().to_string();
-        script("up", &["--lab", &name, "--site", site, "--owner", &owner, "--bare"])?;
+        let hosts = Hosts::wanted();
+        let mut options = vec!["--lab", &name, "--site", site, "--owner", &owner, "--bare"];
+        options.extend((hosts == Hosts::Machines).then_some("--machines"));
+        script("up", &options)?;
         let state = project().join("target/lab/run").join(&name);
         let history = state.join("shared/history");
-        let ledger = if site == "iscsi" { Ledger::follow_disk(&history) } else { Ledger::follow(&history) };
+        let clocks = if hosts == Hosts::Machines { Clocks::OfEachWriter } else { Clocks::Ours };
+        let ledger =
+            if site == "iscsi" { Ledger::follow_disk(&history, clocks) } else { Ledger::follow(&history, clocks) };
         let witness = Witness::start(&format!("leasehold-{name}-client"), state.join("witness"))?;
-        Ok(Lab { name, state, site, ledger, witness, promise: Promise::default() })
+        Ok(Lab { name, state, site, hosts, ledger, witness, promise: Promise::default() })
     }
 
     /// From the package to a pair that was told to start.
@@ -71,17 +99,16 @@ impl Lab {
         Ok(())
     }
 
-    /// Copies a file to a host.
+    /// Copies a file to a host, with the folder that it lies in.
     pub fn put(&self, file: &Path, host: &str, to: &str) -> anyhow::Result<()> {
-        let target = format!("{}{to}", self.state.join(host).join("root").display());
-        std::fs::copy(file, &target).with_context(|| target).map(drop)
+        script("put", &[&self.name, host, &file.to_string_lossy(), to]).map(drop)
     }
 
     /// Writes a file on a host, with the folder that it lies in.
     pub fn write(&self, host: &str, file: &str, text: &str) -> anyhow::Result<()> {
-        let file = PathBuf::from(format!("{}{file}", self.state.join(host).join("root").display()));
-        std::fs::create_dir_all(file.parent().context("a file lies in a folder")?)?;
-        std::fs::write(&file, text).with_context(|| file.display().to_string())
+        let ours = self.state.join("written");
+        std::fs::write(&ours, text)?;
+        self.put(&ours, host, file)
     }
 
     /// What becomes of the disk under a host's state directory.
@@ -112,28 +139,9 @@ impl Lab {
         self.on("net", &[&client[..], &[&password.to_string_lossy(), "chassis", "power", "on"]].concat()).map(drop)
     }
 
-    /// All processes of a host stand still, the kernel's own way, and nothing of them sees it. Its kernel is this machine's
-    /// and goes on, so that its cables are made to carry nothing out.
+    /// All of a host stands still, and nothing of it sees that.
     pub fn freeze(&self, host: &str, frozen: bool) -> anyhow::Result<()> {
-        let tree = if Path::new("/sys/fs/cgroup/unified").exists() { "unified/" } else { "" };
-        let file = format!("/sys/fs/cgroup/{tree}leasehold-{}-{host}/cgroup.freeze", self.name);
-        if frozen {
-            self.mute(host, true)?;
-            std::fs::write(&file, "1").context(file)
-        } else {
-            std::fs::write(&file, "0").context(file)?;
-            self.mute(host, false)
-        }
-    }
-
-    fn mute(&self, host: &str, mute: bool) -> anyhow::Result<()> {
-        let ports = ["eth0", "eth1", "eth2"].map(|interface| format!("\"{host}-{interface}\"")).join(", ");
-        let rules = format!(
-            "add table netdev mute-{host}
-            add chain netdev mute-{host} out {{ type filter hook ingress devices = {{ {ports} }} priority 0; policy drop; }}"
-        );
-        let rules = if mute { rules } else { format!("delete table netdev mute-{host}") };
-        self.on("net", &["nft", &rules]).map(drop)
+        self.power(host, if frozen { "freeze" } else { "thaw" }).map(drop)
     }
 
     /// Both hosts reach the clients and the fence network, and neither reaches the other.
@@ -159,13 +167,14 @@ impl Lab {
     /// Clients of the service, at its address.
     pub fn clients(&self) -> Clients {
         let address = SERVICE_ADDRESS.parse().expect("an address");
-        let namespace = PathBuf::from("/run/netns").join(self.namespace("client"));
-        Clients::start(SocketAddr::new(address, PORT), Some(&namespace))
+        let namespace = PathBuf::from("/run/netns").join(self.client());
+        let every = if self.hosts == Hosts::Machines { EVERY_OF_MACHINES } else { clients::EVERY };
+        Clients::start(SocketAddr::new(address, PORT), Some(&namespace), every)
     }
 
     /// Pulls or plugs the cable of an interface.
     pub fn cable(&self, host: &str, interface: &str, state: &str) -> anyhow::Result<()> {
-        self.on("net", &["ip", "link", "set", &format!("{host}-{interface}"), state]).map(drop)
+        script("cable", &[&self.name, host, interface, state]).map(drop)
     }
 
     /// The host hears nothing on its links any more, and is heard all the same.
@@ -173,33 +182,34 @@ impl Lab {
         let rules = "add table netdev deaf
             add chain netdev deaf eth0 { type filter hook ingress device eth0 priority 0; policy drop; }
             add chain netdev deaf eth1 { type filter hook ingress device eth1 priority 0; policy drop; }";
-        self.in_network_of(host, &["nft", rules]).map(drop)
+        self.on(host, &["nft", rules]).map(drop)
     }
 
-    fn in_network_of(&self, host: &str, command: &[&str]) -> anyhow::Result<String> {
-        in_network(&self.namespace(host), command)
-    }
-
-    /// The network namespace of a host, or of the client.
-    pub fn namespace(&self, host: &str) -> String {
-        format!("leasehold-{}-{host}", self.name)
+    /// The network namespace of the client.
+    pub fn client(&self) -> String {
+        format!("leasehold-{}-client", self.name)
     }
 
     /// All cables are in, all hosts are on, and the pair is whole: gives the primary.
     pub fn mend(&mut self) -> anyhow::Result<&'static str> {
         self.part(false)?;
         for host in HOSTS {
-            ["eth0", "eth1", "eth2"].into_iter().try_for_each(|interface| self.cable(host, interface, "up"))?;
-            // Where there is no such table, there is nothing to take away.
-            let _ = self.mute(host, false);
-            let _ = self.in_network_of(host, &["nft", "delete table netdev deaf"]);
+            if self.is_on(host)? {
+                self.plug_in(host)?;
+                // Where there is no such table, there is nothing to take away.
+                let _ = self.on(host, &["nft", "delete table netdev deaf"]);
+            }
         }
         self.until("the pair is whole again", |lab| {
             // An attempt that was under way when its BMC came back may have switched off what had just been switched on.
             let off = HOSTS.into_iter().filter(|host| matches!(lab.is_on(host), Ok(false)));
-            off.for_each(|host| drop(lab.power_on(host)));
+            off.for_each(|host| drop(lab.power_on(host).and_then(|()| lab.plug_in(host))));
             lab.whole()
         })
+    }
+
+    fn plug_in(&self, host: &str) -> anyhow::Result<()> {
+        ["eth0", "eth1", "eth2"].into_iter().try_for_each(|interface| self.cable(host, interface, "up"))
     }
 
     /// What the daemon of a host says of itself; `None` where none answers.
@@ -219,12 +229,52 @@ impl Lab {
     }
 
     fn ask(&self, host: &str, op: Op) -> Option<Answer> {
-        let socket = format!("/proc/{}/root/run/leasehold/control.sock", self.leader(host)?);
-        Client::connect(Path::new(&socket), STATUS_LIMIT).ok()?.ask(op).ok()
+        Client::connect(&self.control(host)?, STATUS_LIMIT).ok()?.ask(op).ok()
     }
 
-    /// The first process of a host that runs, by its number here.
-    pub fn leader(&self, host: &str) -> Option<u32> {
+    /// Where the control socket of a host's daemon is found here.
+    fn control(&self, host: &str) -> Option<PathBuf> {
+        match self.hosts {
+            Hosts::Containers => Some(format!("/proc/{}/root/run/leasehold/control.sock", self.leader(host)?).into()),
+            Hosts::Machines => {
+                let socket = self.state.join(host).join("control.sock");
+                // The way in carries it; after another boot that has to be made anew.
+                if UnixStream::connect(&socket).is_err() {
+                    self.on(host, &["true"]).ok()?;
+                }
+                Some(socket)
+            }
+        }
+    }
+
+    /// Another one with each boot; `None` while there is none to be asked.
+    pub fn boot(&self, host: &str) -> Option<String> {
+        match self.hosts {
+            Hosts::Containers => self.leader(host).map(|leader| leader.to_string()),
+            Hosts::Machines => self.on(host, &["cat", "/proc/sys/kernel/random/boot_id"]).ok(),
+        }
+    }
+
+    /// The clocks of both hosts show what ours does. An emulated machine starts by one of whole seconds.
+    pub fn set_clocks(&self) -> anyhow::Result<()> {
+        if self.hosts == Hosts::Machines {
+            for host in HOSTS {
+                let now = format!("@{}", clock::wall().as_nanosecond() as f64 / 1e9);
+                self.on(host, &["date", "--set", &now])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Span {
+        match self.hosts {
+            Hosts::Containers => PATIENCE,
+            Hosts::Machines => PATIENCE_WITH_MACHINES,
+        }
+    }
+
+    /// The first process of a container that runs, by its number here.
+    fn leader(&self, host: &str) -> Option<u32> {
         let supervisor: u32 = self.read(host, "supervisor")?.trim().parse().ok()?;
         let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
@@ -281,8 +331,8 @@ impl Lab {
             if let Some(found) = end(self) {
                 return Ok(found);
             }
-            if clock::now().since(begun) > PATIENCE {
-                bail!("not within {PATIENCE}: {what}\n{}", self.described());
+            if clock::now().since(begun) > self.patience() {
+                bail!("not within {}: {what}\n{}", self.patience(), self.described());
             }
             self.ledger.take(LOOK);
         }

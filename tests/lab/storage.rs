@@ -40,8 +40,8 @@ pub fn woken_after_the_take(lab: &mut Lab, primary: &'static str, times: &mut Ve
 
 /// A client on the clients' network commits rows at the service's address, whoever is there.
 pub fn database_power_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<Failover>) -> anyhow::Result<()> {
-    lab.until("the database answers", |lab| sql(&client_of(lab), "create table if not exists acked (n bigint)").ok())?;
-    let client = Client::start(client_of(lab));
+    lab.until("the database answers", |lab| sql(&lab.client(), "create table if not exists acked (n bigint)").ok())?;
+    let client = Client::start(lab.client());
     lab.until("rows are acknowledged", |_| (client.count() > 5).then_some(()))?;
     let cut = |lab: &Lab| lab.power(primary, "off").map(drop);
     times.push(taken_over(lab, "PostgreSQL: power cut of the primary", primary, cut)?);
@@ -51,16 +51,12 @@ pub fn database_power_cut(lab: &mut Lab, primary: &'static str, times: &mut Vec<
     // The old primary is rewound, and follows.
     lab.mend()?;
     let acked = client.end();
-    let kept = sql(&client_of(lab), "select n from acked")?;
+    let kept = sql(&lab.client(), "select n from acked")?;
     let kept: Vec<u64> = kept.lines().map(str::parse).collect::<Result<_, _>>()?;
     let lost: Vec<&u64> = acked.iter().filter(|number| !kept.contains(number)).collect();
     ensure!(lost.is_empty(), "{} of {} acknowledged rows are lost: {lost:?}", lost.len(), acked.len());
     println!("    {} rows acknowledged, none lost", acked.len());
     Ok(())
-}
-
-fn client_of(lab: &Lab) -> String {
-    lab.namespace("client")
 }
 
 fn sql(namespace: &str, statement: &str) -> anyhow::Result<String> {

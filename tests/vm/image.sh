@@ -11,9 +11,11 @@ cd "$(dirname "$source")/../.."
 suite=bookworm
 packages=systemd,systemd-sysv,dbus,udev,kmod,iproute2,iputils-ping,procps,nftables,ipmitool
 packages+=,nfs-kernel-server,nfs-common,openssh-server,init-system-helpers
+# What the services of the laboratory take: see tests/lab/root.sh.
+packages+=,libnfs13,libiscsi7,postgresql-15,libfaketime,needrestart
 # What an emulated machine needs to get at its root, and what the scenarios need later. Whole folders end with a slash.
 first_modules=(virtio_pci virtio_blk crc32c_generic ext4)
-modules=("${first_modules[@]}" virtio_net virtio_rng nfsd nfs nfsv3 nfsv4 i6300esb softdog ipmi_si ipmi_devintf
+modules=("${first_modules[@]}" virtio_net virtio_rng nfsd nfs nfsv3 nfsv4 i6300esb softdog ipmi_si ipmi_devintf 9p 9pnet_virtio loop
     inet_diag tcp_diag udp_diag autofs4 configfs af_packet_diag net/netfilter/ net/ipv4/netfilter/ net/ipv6/netfilter/)
 
 folder=$PWD/target/vm/image-$(sha256sum "$source" | cut -c1-12)
@@ -114,7 +116,9 @@ make_first_root() {
 furnish() {
     local root=$new/root unit
     : >"$root/etc/machine-id"
-    echo '/dev/vda / ext4 defaults,noatime 0 0' >"$root/etc/fstab"
+    # The second: a folder of this machine, where one is given (tests/lab/machine.sh).
+    printf '%s\n' '/dev/vda / ext4 defaults,noatime 0 0' \
+        'gauges /srv/gauges 9p trans=virtio,version=9p2000.L,cache=none,nofail,x-mount.mkdir 0 0' >"$root/etc/fstab"
     printf '127.0.0.1 localhost\n192.0.2.1 heron\n192.0.2.2 plover\n192.0.2.3 storage\n' >"$root/etc/hosts"
     install -m 0755 /dev/stdin "$root/usr/local/sbin/addresses" <<'SCRIPT'
 #!/bin/sh
@@ -156,7 +160,7 @@ UNIT
     # What makes an emulated start longer and serves nobody here. NFS is started by the scenario that wants it.
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
         fstrim.timer systemd-tmpfiles-clean.timer getty@tty1.service serial-getty@ttyS0.service getty.target \
-        ipmievd.service openipmi.service systemd-binfmt.service systemd-pstore.service systemd-update-utmp.service \
+        ipmievd.service openipmi.service postgresql.service systemd-binfmt.service systemd-pstore.service systemd-update-utmp.service \
         systemd-update-utmp-runlevel.service systemd-random-seed.service dev-hugepages.mount dev-mqueue.mount \
         sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount modprobe@drm.service \
         modprobe@efi_pstore.service modprobe@fuse.service modprobe@dm_mod.service modprobe@loop.service; do
@@ -184,7 +188,7 @@ make_root
 add_modules
 furnish
 say "the disk"
-mkfs.ext4 -q -F -L root -O ^metadata_csum -d "$new/root" "$new/root.ext4" 900M >/dev/null
+mkfs.ext4 -q -F -L root -O ^metadata_csum -d "$new/root" "$new/root.ext4" 1400M >/dev/null
 echo "$version" >"$new/version"
 rm -rf --one-file-system "$new/kernel" "$new/root" "$new/first"
 mv "$new" "$folder"

@@ -80,6 +80,16 @@ make_network() {
 
 # --- machines ----------------------------------------------------------------------------------------------------------
 
+# A script on a machine, from standard input.
+script_on() {
+    on "$1" bash -euo pipefail -s
+}
+
+copy_to() {
+    local machine=$1 mode=$2 to=$3
+    on "$machine" install -D -m "$mode" /dev/stdin "$to"
+}
+
 until_up() {
     await "$1 answers" is_reachable "$1"
     say "$1 is up"

@@ -4,6 +4,10 @@
 # Set by them: the folder of the machines, the image, the network namespace in which the bridges are, one for each card.
 : "${state:=}" "${image:=}" "${space:=}"
 bridges=(lan direct fence control)
+# How the disk is cached: by default a machine whose emulator is killed may lose what it flushed.
+disk_cache=unsafe
+# More for ssh; of two words for the same the first counts.
+way_in=()
 
 # The host's own processor where it can be had (a machine that stands still for a moment shows it), else an emulated one.
 choose_processor() {
@@ -28,13 +32,13 @@ define() {
         -m "$memory" -nodefaults -no-user-config -display none -uuid "$(uuid_of "$number")"
         -kernel "$image/vmlinux" -initrd "$image/first.gz"
         -append "console=ttyS0 root=/dev/vda rw quiet mitigations=off audit=0 tsc=reliable no_timer_check nowatchdog panic=0 net.ifnames=0 systemd.hostname=$machine vm.number=$number"
-        -drive "file=$home/disk.qcow2,if=virtio,format=qcow2,cache=unsafe" -device virtio-rng-pci
+        -drive "file=$home/disk.qcow2,if=virtio,format=qcow2,cache=$disk_cache" -device virtio-rng-pci
         -chardev "file,id=serial,path=$home/serial,append=on" -serial chardev:serial
         -qmp "unix:$home/qmp,server=on,wait=off" -qmp "unix:$home/events-line,server=on,wait=off" -pidfile "$home/pid")
     for bridge in "${bridges[@]}"; do
-        ip -n "$space" tuntap add "$machine-$card" mode tap
-        ip -n "$space" link set "$machine-$card" master "$bridge" up
-        command+=(-netdev "tap,id=net$card,ifname=$machine-$card,script=no,downscript=no"
+        ip -n "$space" tuntap add "$machine-eth$card" mode tap
+        ip -n "$space" link set "$machine-eth$card" master "$bridge" up
+        command+=(-netdev "tap,id=net$card,ifname=$machine-eth$card,script=no,downscript=no"
             -device "virtio-net-pci,netdev=net$card,id=card$card,romfile=,mac=52:54:00:00:0$card:0$number")
         card=$((card + 1))
     done
@@ -64,10 +68,9 @@ pid_of() {
     pid=$(cat "$state/$1/pid" 2>/dev/null) && grep -qzFx -- "$1" "/proc/$pid/cmdline" && echo "$pid"
 }
 
+# A zombie has no command line, so that nothing is found in it.
 is_on() {
-    local pid
-    # A zombie has no command line.
-    pid=$(pid_of "$1") && [ -s "/proc/$pid/cmdline" ]
+    pid_of "$1" >/dev/null
 }
 
 # Asks the emulator, as a hypervisor's own tools do:   hypervisor NAME '{"execute":"stop"}'
@@ -96,7 +99,7 @@ cable() {
     hypervisor "$1" "{\"execute\":\"set_link\",\"arguments\":{\"name\":\"card$2\",\"up\":$3}}" >/dev/null
 }
 
-address_of() {
+way_to() {
     echo "10.97.9.$(cat "$state/$1/number")"
 }
 
@@ -108,19 +111,9 @@ inside() {
 on() {
     local machine=$1
     shift
-    inside ssh -T -F /dev/null -i "$image/key" -o UserKnownHostsFile="$image/known-hosts" -o ConnectTimeout=20 \
+    inside ssh "${way_in[@]}" -T -F /dev/null -i "$image/key" -o UserKnownHostsFile="$image/known-hosts" -o ConnectTimeout=20 \
         -o ServerAliveInterval=5 -o ServerAliveCountMax=12 -o ControlMaster=auto -o ControlPersist=600 \
-        -o ControlPath="$state/$machine/way-in" -o LogLevel=ERROR "root@$(address_of "$machine")" "$(printf '%q ' "$@")"
-}
-
-# A script on a machine, from standard input.
-script_on() {
-    on "$1" bash -euo pipefail -s
-}
-
-copy_to() {
-    local machine=$1 mode=$2 to=$3
-    on "$machine" install -D -m "$mode" /dev/stdin "$to"
+        -o ControlPath="$state/$machine/way-in" -o LogLevel=ERROR "root@$(way_to "$machine")" "$(printf '%q ' "$@")"
 }
 
 # A machine that was reset, or stands still, does not answer on the old connection.
