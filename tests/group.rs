@@ -140,6 +140,31 @@ async fn one_beside_the_failed_resource_is_left_alone() {
 }
 
 #[tokio::test]
+async fn what_the_next_daemon_misses_is_restarted_in_place_with_all_that_stands_upon_it() {
+    let lab = Lab::new();
+    let former = lab.group(&["disk", "db", "address"].map(|name| lab.service(name)));
+    up(&former).await;
+    assert_eq!(lab.kill(&former, "db").await.resource, "db");
+    drop(former);
+    // Its configuration has a new one as well.
+    let mail = lab.beside("mail");
+    let group = lab.group(&[lab.service("disk"), lab.service("db"), mail, lab.service("address")]);
+    let missing = group.adopt(&primary()).await.expect("a look");
+    assert_eq!(missing.iter().map(|failure| failure.resource.as_str()).collect::<Vec<_>>(), ["db", "mail"]);
+    for failure in &missing {
+        assert!(mend(&group, failure, 0).await.expect("a restart"));
+    }
+    assert_eq!(
+        lab.acted(9).await[3..],
+        ["stop address", "start db", "start address", "stop address", "start mail", "start address"]
+    );
+    assert_eq!(group.adopt(&primary()).await.expect("a look"), []);
+    // All are watched.
+    assert_eq!(lab.kill(&group, "mail").await.resource, "mail");
+    down(&group).await;
+}
+
+#[tokio::test]
 async fn too_many_failures_within_the_window_are_for_good() {
     let lab = Lab::new();
     let group = lab.group(&[lab.service("db")]);

@@ -349,13 +349,14 @@ async fn a_restarted_daemon_adopts_the_running_service_and_watches_it() {
     drop(former);
     let group = lab.group(&resources);
     assert!(!group.is_stopped().await.unwrap());
-    assert!(group.adopt(&primary()).await.unwrap());
+    assert_eq!(group.adopt(&primary()).await.unwrap(), [], "all of it runs");
     assert!(timeout(Duration::from_millis(300), group.failed()).await.is_err(), "it died of its own output");
     let victim = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
     rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
     assert_eq!(failure(&group).await.resource, "kelp");
     down(&group).await;
-    assert!(!group.adopt(&primary()).await.unwrap(), "nothing is left to adopt");
+    let missing = group.adopt(&primary()).await.unwrap();
+    assert_eq!(missing.iter().map(|failure| failure.resource.as_str()).collect::<Vec<_>>(), ["kelp"]);
 }
 
 #[tokio::test]

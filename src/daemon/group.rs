@@ -192,17 +192,29 @@ impl Executor {
         self.end_strain();
         let context = Context { token, role: Role::Primary, reason: "adopted".to_owned(), proof: None };
         self.up = Some((epoch, context.clone()));
-        let (group, teller) = (Arc::clone(&self.group), self.teller());
+        let (teller, mender, enforcer) =
+            (self.teller(), self.mender(epoch, context.clone()), Arc::clone(&self.enforcer));
         self.perform(async move {
-            match group.adopt(&context).await {
-                Ok(true) => teller.state(ResourceState::Up, None),
-                Ok(false) => teller.done(ResourceState::Failed, Input::ResourcesFailed(epoch)),
+            let missing = match mender.group.adopt(&context).await {
+                Ok(missing) => missing,
                 Err(error) => {
                     tracing::error!(%error, "the running resources cannot be taken over");
                     teller.state(ResourceState::Failed, Some(error.to_string()));
-                    teller.input(Input::ResourcesFailed(epoch));
+                    return teller.input(Input::ResourcesFailed(epoch));
+                }
+            };
+            for failure in missing {
+                tracing::error!(resource = failure.resource, what = failure.what, "a resource has failed");
+                teller.one(&failure.resource, ResourceState::Failed, Some(failure.what.clone()));
+                let up = match until_guarded(&enforcer).await {
+                    Ok(()) => mender.mend(failure).await,
+                    Err(why) => mender.give_up(&failure.resource, format!("{}; {why}", failure.what)).await,
+                };
+                if !up {
+                    return;
                 }
             }
+            teller.state(ResourceState::Up, None);
         });
     }
 
@@ -265,28 +277,21 @@ impl Executor {
         self.bear(epoch);
         // Two failures at once are more than one resource's: the other node may be better off.
         let busy = self.act.as_ref().is_some_and(|act| !act.is_finished());
-        let (group, armed, past) = (Arc::clone(&self.group), Arc::clone(&self.armed), self.past.clone());
+        let mender = self.mender(epoch, context);
         self.perform(async move {
-            let mended = match busy {
-                true => Ok(false),
-                false => group.mend(&failure, &context, clock::now(), &move || armed.may_continue(epoch)).await,
+            let up = match busy {
+                true => mender.give_up(&failure.resource, failure.what).await,
+                false => mender.mend(failure).await,
             };
-            let why = match mended {
-                Ok(true) => {
-                    tracing::warn!(resource = failure.resource, "restarted in place");
-                    return teller.state(ResourceState::Up, None);
-                }
-                Err(ResourceError::Cancelled) => return,
-                Ok(false) => failure.what,
-                Err(error) => format!("{}; restarted in place: {error}", failure.what),
-            };
-            let text = format!("resource {} failed for good: {why}", failure.resource);
-            tracing::error!("{text}");
-            teller.one(&failure.resource, ResourceState::Failed, Some(why));
-            // Told first: remembering it may wait for a disk, the service must not.
-            teller.input(Input::ResourcesFailed(epoch));
-            past.note_failed(clock::wall(), text).await;
+            if up {
+                mender.teller.state(ResourceState::Up, None);
+            }
         });
+    }
+
+    fn mender(&self, epoch: Epoch, context: Context) -> Mender {
+        let (group, armed) = (Arc::clone(&self.group), Arc::clone(&self.armed));
+        Mender { group, armed, teller: self.teller(), past: self.past.clone(), epoch, context }
     }
 
     /// A restart in place helps against neither a full disk nor a lost carrier, and would end what still serves.
@@ -312,6 +317,44 @@ impl Executor {
 
     fn teller(&self) -> Teller {
         Teller { names: self.names.clone(), inbox: self.inbox.clone() }
+    }
+}
+
+/// What a restart in place needs.
+#[derive(Debug)]
+struct Mender {
+    group: Arc<Group>,
+    armed: Arc<Armed>,
+    teller: Teller,
+    past: Past,
+    epoch: Epoch,
+    context: Context,
+}
+
+impl Mender {
+    /// Whether what has failed is up again. Else it has failed for good, which is told, or an order ended the try.
+    async fn mend(&self, failure: Failure) -> bool {
+        let may_continue = || self.armed.may_continue(self.epoch);
+        let why = match self.group.mend(&failure, &self.context, clock::now(), &may_continue).await {
+            Ok(true) => {
+                tracing::warn!(resource = failure.resource, "restarted in place");
+                return true;
+            }
+            Err(ResourceError::Cancelled) => return false,
+            Ok(false) => failure.what,
+            Err(error) => format!("{}; restarted in place: {error}", failure.what),
+        };
+        self.give_up(&failure.resource, why).await
+    }
+
+    async fn give_up(&self, resource: &str, why: String) -> bool {
+        let text = format!("resource {resource} failed for good: {why}");
+        tracing::error!("{text}");
+        self.teller.one(resource, ResourceState::Failed, Some(why));
+        // Told first: remembering it may wait for a disk, the service must not.
+        self.teller.input(Input::ResourcesFailed(self.epoch));
+        self.past.note_failed(clock::wall(), text).await;
+        false
     }
 }
 

@@ -54,6 +54,10 @@ type Failures = (mpsc::UnboundedSender<(u64, Failure)>, tokio::sync::Mutex<mpsc:
 /// Asked before each step of a start: the lease may have ended meanwhile.
 pub type MayContinue<'a> = &'a (dyn Fn() -> bool + Send + Sync);
 
+/// Of what a daemon does not find when it goes on from before its restart.
+const MISSING: &str =
+    "it did not run when this daemon started: it ended while none was there, or the configuration has it anew";
+
 /// All resources, in order of starting.
 #[derive(Debug)]
 pub struct Group {
@@ -104,18 +108,28 @@ impl Group {
         self.unless_stopped(self.start_from(0, context, may_continue)).await
     }
 
-    /// Takes over what a former daemon of this boot left running. `false`: not all of it runs, so stop and start.
-    pub async fn adopt(&self, context: &Context) -> Result<bool, ResourceError> {
+    /// Takes over what a former daemon of this boot left running. What does not run comes back, of the first stage that has
+    /// such: each is to be mended, and all later stages with it. They are not even looked at.
+    ///
+    /// # Errors
+    /// What runs here is not what should: stop all of it.
+    pub async fn adopt(&self, context: &Context) -> Result<Vec<Failure>, ResourceError> {
         let _turn = self.turn.lock().await;
         self.stop_watching(0);
-        for member in &self.members {
-            if !member.resource.adopt(context).await? {
-                self.stop_watching(0);
-                return Ok(false);
+        for stage in self.stages() {
+            let mut missing = Vec::new();
+            for member in stage {
+                if member.resource.adopt(context).await? {
+                    self.watch(member);
+                } else {
+                    missing.push(Failure { resource: member.resource.name().to_owned(), what: MISSING.to_owned() });
+                }
             }
-            self.watch(member);
+            if !missing.is_empty() {
+                return Ok(missing);
+            }
         }
-        Ok(true)
+        Ok(Vec::new())
     }
 
     /// Restarts what has failed in place, with everything of the later stages. `false`: it failed too often within its
