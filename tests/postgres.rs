@@ -392,19 +392,19 @@ async fn the_next_daemon_takes_a_running_primary_over_and_watches_it() {
     let pair = Pair::new();
     pair.start(HERON, 2).await.unwrap();
     let next = group(&pair.lab, HERON, |_| {});
-    assert!(next.adopt(&primary(4)).await.unwrap());
+    assert!(next.adopt(&primary(4)).await.unwrap().is_empty());
     assert_eq!(pair.sql(HERON, "select token from leasehold.token"), "4");
     next.set_token(Token(6));
     until("the renewed token is written", || pair.sql(HERON, "select token from leasehold.token") == "6").await;
     let stale = next.adopt(&primary(4)).await.unwrap_err().to_string();
     assert!(stale.contains("has seen token 6"), "{stale}");
-    assert!(next.adopt(&primary(6)).await.unwrap());
+    assert!(next.adopt(&primary(6)).await.unwrap().is_empty());
     next.readiness().await.unwrap();
     pair.lab.kill_all(HERON);
     timeout(PATIENCE, next.failed()).await.expect("its end is noticed");
-    assert!(!next.adopt(&primary(6)).await.unwrap());
+    assert!(!next.adopt(&primary(6)).await.unwrap().is_empty());
     let standby = group(&pair.lab, PLOVER, |_| {});
-    assert!(!standby.adopt(&primary(6)).await.unwrap());
+    assert!(!standby.adopt(&primary(6)).await.unwrap().is_empty());
 }
 
 /// Somebody promotes the standby by hand: two primaries. It is stopped, and its data are brought back.

@@ -332,8 +332,8 @@ impl Driver {
             }
             Output::AdoptResources { epoch, token } => {
                 self.armed.want(epoch);
-                self.cut.lift();
                 self.adopt();
+                self.cut.lift();
                 self.order(GroupOrder::Adopt { epoch, token });
             }
             Output::StopResources { epoch, reason } => {
@@ -366,10 +366,11 @@ impl Driver {
         self.warn_if(RunTime::disarm);
     }
 
-    /// A daemon before this one may have been one that told no guard.
+    /// The lease of the daemon before this one goes on, which may have been one that told no guard.
     fn adopt(&mut self) {
         if let Some(lease) = self.run_time.load().lease {
             self.enforcer.adopt(lease.deadline, lease.token);
+            self.armed.arm(lease.deadline);
         }
         self.enforcer.may_be_up();
     }

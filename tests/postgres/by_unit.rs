@@ -76,7 +76,7 @@ async fn a_server_that_is_a_unit_is_started_watched_and_stopped_through_systemd(
     // The next daemon takes it over, and sees its end.
     let next = group(&lab, &machine);
     next.set_standing(Standing::Sole);
-    assert!(next.adopt(&Context { token: Token(4), ..primary(4) }).await.unwrap());
+    assert!(next.adopt(&Context { token: Token(4), ..primary(4) }).await.unwrap().is_empty());
     machine.systemctl(&["kill", "--signal=KILL", UNIT]);
     let failure = timeout(PATIENCE, next.failed()).await.expect("its end is noticed");
     assert!(failure.what.contains(&format!("journalctl -u {UNIT}")), "{failure:?}");
