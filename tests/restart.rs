@@ -53,8 +53,10 @@ fn serving() -> (Pair, NodeId, SocketAddr) {
         let history = quoted(&pair.world.history());
         let listening = text.replace(&format!("{history}]"), &format!("{history}, \"--listen\", \"{service}\"]"));
         assert_ne!(text, listening, "the service of the demo is told where to listen");
+        let patient = listening.replace("restarts = 0", "restarts = 2");
+        assert_ne!(listening, patient, "the service of the demo is never restarted in place");
         // Not below D.
-        fs::write(file, listening.replace("wait = \"2s\"", "wait = \"6s\"")).expect("it can be written");
+        fs::write(file, patient.replace("wait = \"2s\"", "wait = \"6s\"")).expect("it can be written");
     }
     let primary = pairs::start(&mut pair);
     services.sort_by_key(|(node, _)| *node != primary);
@@ -158,4 +160,26 @@ fn clients_do_not_notice_that_the_daemon_of_the_primary_is_another_one() {
         "\nwhile clients ask the service                    rounds  requests   least/s  failed   longest gap p50 / max"
     );
     told.iter().for_each(|line| println!("{line}"));
+}
+
+/// As if both had been ended by one hand: nobody hands over for that, and the next daemon has the right to act from its
+/// first moment on.
+#[test]
+fn a_service_that_ends_while_no_daemon_is_there_is_restarted_in_place_by_the_next_one() {
+    let (mut pair, node, _) = serving();
+    let held = pair.status(node).expect("it serves").me.token;
+    let (daemon, service) = (pair.daemon(node).expect("a daemon"), pair.service(node).expect("a service"));
+    pair.skip_news();
+    // Not in time to see it.
+    daemon.signal(Signal::STOP);
+    service.signal(Signal::KILL);
+    restart(&pair, node, Duration::ZERO);
+    until(&pair, "another process serves", || pair.service(node).is_ok_and(|now| now.pid != service.pid));
+    assert_eq!(pairs::until_whole(&mut pair), node, "{}", pairs::logs(&pair).concat());
+    assert_eq!(pair.status(node).expect("it serves").me.token, held, "{}", pairs::logs(&pair).concat());
+    while let Some(news) = pair.next(Duration::ZERO) {
+        if let What::Decided(decision) = news.what {
+            assert!(!LOST.contains(&decision.kind.as_str()), "{decision:?}\n{}", pairs::logs(&pair).concat());
+        }
+    }
 }
