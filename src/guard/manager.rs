@@ -91,33 +91,29 @@ impl Ear {
         let mut ends = heard.windows(2).enumerate().filter(|(_, pair)| pair == b"\r\n").map(|(at, _)| at + 2);
         let end = ends.nth(1);
         if let Some(end) = end {
-            self.drop(end);
+            self.forget(end);
         }
         end.is_some()
     }
 
-    /// What was answered to the one call of this connection. What else is there whole is forgotten.
+    /// What was answered to the one call of this connection, once it is there whole. The news before it are forgotten.
     fn answer(&mut self) -> Option<bool> {
         loop {
             let skip = self.skip.min(self.length);
-            self.drop(skip);
+            self.forget(skip);
             self.skip -= skip;
             let heard = &self.space[..self.length];
             let (head, _) = heard.split_first_chunk::<HEAD>()?;
-            let length = length(head);
-            match head[1] {
-                RETURN => return Some(true),
-                ERROR if length.is_some_and(|length| length <= SPACE) => {
-                    let message = heard.get(..length?)?;
-                    return Some(message.windows(UNKNOWN.len()).any(|part| part == UNKNOWN));
-                }
-                ERROR => return Some(false),
-                _ => self.skip = length?,
+            let (kind, length) = (head[1], length(head)?);
+            if kind == RETURN || kind == ERROR {
+                let message = heard.get(..length)?;
+                return Some(kind == RETURN || message.windows(UNKNOWN.len()).any(|part| part == UNKNOWN));
             }
+            self.skip = length;
         }
     }
 
-    fn drop(&mut self, bytes: usize) {
+    fn forget(&mut self, bytes: usize) {
         self.space.copy_within(bytes..self.length, 0);
         self.length -= bytes;
     }
@@ -170,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_found_behind_any_amount_of_the_managers_news() {
+    fn the_answer_is_found_behind_any_amount_of_the_managers_news_and_only_when_it_is_whole() {
         let greeting = b"OK 0123\r\nAGREE_UNIX_FD\r\n".to_vec();
         let news = [message(4, b"signal fields", b"a job is new"), message(4, b"f", &[b'x'; SPACE])].concat();
         let returned = message(RETURN, b"x", b"/org/job/1");
@@ -178,7 +174,7 @@ mod tests {
         let silent = whole.len() - returned.len();
         for step in [1, 7, 4096, SPACE / 2] {
             assert_eq!(answered(&whole, step), Some(true), "{step} at a time");
-            assert_eq!(answered(&whole[..silent], step), None);
+            assert!((silent..whole.len()).all(|length| answered(&whole[..length], step).is_none()));
         }
         let refused = |name: &[u8]| {
             let whole = [&greeting[..], &news, &message(ERROR, name, b"no")].concat();

@@ -24,11 +24,6 @@ system_uuid() {
     printf '%s' "$name-$1" | md5sum | cut -c1-32
 }
 
-# All containers have this machine's clock.
-set_clock() {
-    :
-}
-
 # It is as fast as this machine.
 adapt() {
     :
@@ -153,11 +148,6 @@ leader_of() {
         [ "$(readlink "/proc/$child/ns/pid")" != "$(readlink /proc/self/ns/pid)" ] && echo "$child" && return
     done
     return 1
-}
-
-# What differs with each boot.
-boot_of() {
-    leader_of "$1"
 }
 
 has_service_manager() {

@@ -118,7 +118,6 @@ until_so() {
 # Until the service manager of a host has started all it has to.
 until_booted() {
     until_so "$1 boots (see $state/$1)" has_booted "$1"
-    set_clock "$1"
 }
 
 # Degraded is booted as well: which unit has failed is for the tests to say.

@@ -36,11 +36,6 @@ system_uuid() {
     uuid_of "$(number_of "$1")" | tr -d -
 }
 
-# An emulated one starts by a clock of whole seconds.
-set_clock() {
-    on_host "$1" date --set "@$(date +%s.%N)" >/dev/null
-}
-
 # What an operator sets whose machines are slow: an emulated one needs seconds where others need a tenth of one.
 adapt() {
     local file=$state/adapted.toml
@@ -100,10 +95,6 @@ stands_still() {
 }
 
 # --- commands ----------------------------------------------------------------------------------------------------------
-
-boot_of() {
-    on_host "$1" cat /proc/sys/kernel/random/boot_id
-}
 
 has_service_manager() {
     on_host "$1" test -e /run/systemd/private
